@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * The messages. Rows: X(kind, name, limit); kind U32 or U64 (limit is the largest legal value),
+ * STR (limit is the longest legal length; NUL-free, stored NUL-terminated in char[limit + 1]) or
+ * BLOB (pointer and length into the packet, limit is the longest legal length).
+ *
+ * For a message `foo` there are: struct ipc_foo, IPC_FOO (its type number),
+ *   int ipc_foo_encode(const struct ipc_foo *m, uint8_t *out, size_t cap, size_t *ret_n);
+ *   int ipc_foo_decode(const void *body, size_t n, struct ipc_foo *m);
+ */
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/error.h"
+#include "base/id.h"
+#include "base/limits.h"
+
+#define IPC_EMPTY(X)
+
+#define IPC_ERROR_FIELDS(X)     \
+        X(U32, code, 4095)      /* positive errno */ \
+        X(STR, message, ERROR_MSG_MAX - 1)
+
+/* ---- cspaced to cspace-rootd --------------------------------------------------------------- */
+
+/* First message on a connection. Answer: host_info. */
+#define IPC_HELLO_FIELDS(X) \
+        X(U32, version, 65535)
+
+#define IPC_HOST_INFO_FIELDS(X)                                              \
+        X(U32, version, 65535)                                               \
+        X(STR, engine, 15)          /* "qemu-kvm" or "qemu-tcg" */           \
+        X(STR, engine_reason, 255)  /* why, for doctor */                    \
+        X(STR, cgroup, 15)          /* "v1", "v2", "none" */                 \
+        X(STR, data_fs, 15)         /* "btrfs", "xfs", ... of the data folder */ \
+        X(U32, reflink, 1)                                                   \
+        X(U32, pool_ready, 65535)   /* namespaces waiting */
+
+/*
+ * Starts cspace-builder in a user namespace of its own for a new template. The builder works in
+ * <data>/builds/<id>/ and writes progress as JSON lines to the descriptor sent along (fds[0]); the
+ * answer comes when it has ended: an error, or empty (its result is <data>/builds/<id>/out/). For
+ * source "tar" fds[1] is the opened archive.
+ */
+#define IPC_BUILD_FIELDS(X)                                                  \
+        X(STR, id, ID_LEN)                                                   \
+        X(STR, source, 15)          /* "packages" or "tar" */                \
+        X(STR, packages, 16383)     /* space-separated, beyond the base set */ \
+        X(STR, suite, 63)           /* Debian suite, "" for the host's own */ \
+        X(U64, disk_bytes, 1ULL << 44)                                       \
+        X(U32, timeout_s, 86400)
+
+/* Makes builds/<id>/out/ the template <digest>: checks that the digest is that of the files,
+ * fixes ownership, fsync, rename to templates/<digest>/. Already there: fine. */
+#define IPC_TEMPLATE_COMMIT_FIELDS(X) \
+        X(STR, id, ID_LEN)            \
+        X(STR, digest, DIGEST_LEN)
+#define IPC_TEMPLATE_REMOVE_FIELDS(X) \
+        X(STR, digest, DIGEST_LEN)
+/* Removes builds/<id>/, stopping its builder if one runs. */
+#define IPC_BUILD_REMOVE_FIELDS(X) \
+        X(STR, id, ID_LEN)
+
+/*
+ * Gives a sandbox its namespace, tap, cgroup, uids, disk and warden. mode "restore" uses
+ * templates/<digest>/variants/<variant>/ and fails with ENOENT when that is missing; mode "boot"
+ * boots the template's kernel on a copy of its disk, to make that variant. The answer comes when
+ * the warden has been started, not when the VM runs: cspaced then connects to
+ * <run>/sandboxes/<id>/ctl.sock.
+ */
+#define IPC_PLACE_FIELDS(X)                                                  \
+        X(STR, id, ID_LEN)                                                   \
+        X(STR, mode, 15)            /* "restore" or "boot" */                \
+        X(STR, digest, DIGEST_LEN)                                           \
+        X(STR, engine, 15)          /* "qemu-kvm", "qemu-tcg", "fake" */     \
+        X(U32, memory_mb, LIMIT_MEMORY_MAX_MB)                               \
+        X(U32, cpus, LIMIT_CPUS_MAX)                                         \
+        X(U64, disk_bytes, 1ULL << 44) /* 0: as the template's */
+#define IPC_PLACED_FIELDS(X)                                                 \
+        X(U32, warden_pid, UINT32_MAX)                                       \
+        X(U32, warden_uid, UINT32_MAX)                                       \
+        X(U32, vm_uid, UINT32_MAX)                                           \
+        X(U64, place_us, UINT64_MAX) /* time spent here */
+
+/* Kills every process of the sandbox and removes all it has on this host. Works in every state,
+ * also when only part of it exists; missing altogether is success. */
+#define IPC_REMOVE_FIELDS(X) \
+        X(STR, id, ID_LEN)
+
+/* Moves mem, state and disk of a "boot" sandbox whose warden reported the snapshot to
+ * templates/<digest>/variants/<variant>/, made read-only and durable. */
+#define IPC_VARIANT_COMMIT_FIELDS(X)  \
+        X(STR, id, ID_LEN)            \
+        X(STR, digest, DIGEST_LEN)    \
+        X(STR, variant, 63)
+
+/* Answer: one `placement_list`, newline-separated ids in BLOB. */
+#define IPC_LIST_FIELDS(X)
+#define IPC_PLACEMENT_LIST_FIELDS(X) \
+        X(BLOB, ids, 160 * 1024)
+
+/* Host-side usage, from cgroups and /proc; also true when the guest lies. */
+#define IPC_USAGE_FIELDS(X) \
+        X(STR, id, ID_LEN)
+#define IPC_USAGE_INFO_FIELDS(X)                                             \
+        X(U64, cpu_us, UINT64_MAX)                                           \
+        X(U64, memory_bytes, UINT64_MAX)   /* Anonymous of all host processes */ \
+        X(U64, disk_bytes, UINT64_MAX)     /* allocated to the disk alone, not shared */ \
+        X(U32, processes, UINT32_MAX)
+
+/* Event from rootd: a warden or VM ended. */
+#define IPC_EXITED_FIELDS(X)                                                 \
+        X(STR, id, ID_LEN)                                                   \
+        X(STR, what, 15)            /* "warden", "vm" */
+
+/* Generic empty answer. */
+#define IPC_OK_FIELDS(X)
+
+/* ---- cspaced to cspace-warden (ctl.sock) ---------------------------------------------------- */
+
+/* Gives the VM its identity; the warden adds time and entropy and passes it to the agent. json is
+ * what the agent's control service takes (docs/architecture.md, "Identity"). Answer: ready. */
+#define IPC_IDENTIFY_FIELDS(X) \
+        X(BLOB, json, LIMIT_IDENTITY_JSON)
+#define IPC_READY_FIELDS(X)                                                  \
+        X(U64, spawn_us, UINT64_MAX)    /* fork to VMM's first answer */     \
+        X(U64, load_us, UINT64_MAX)     /* snapshot load, or boot */         \
+        X(U64, link_us, UINT64_MAX)     /* run to link ready */              \
+        X(U64, identify_us, UINT64_MAX) /* identity sent to answered */
+
+/* Answer: warden_state. */
+#define IPC_QUERY_FIELDS(X)
+#define IPC_WARDEN_STATE_FIELDS(X)                                           \
+        X(STR, state, 15)               /* "starting", "running", "failed", "exited" */ \
+        X(STR, reason, ERROR_MSG_MAX - 1)                                    \
+        X(U32, identified, 1)           /* got its identity */               \
+        X(U32, link_up, 1)                                                   \
+        X(U64, bytes_in, UINT64_MAX)                                         \
+        X(U64, bytes_out, UINT64_MAX)
+
+/* "boot" only: quiesce the agent, write the snapshot, end the VM. Answer: ok when all is on disk. */
+#define IPC_SNAPSHOT_FIELDS(X)
+
+/* Graceful end: agent told to stop processes (TERM, then KILL), sync, power off. Answer: ok. */
+#define IPC_STOP_FIELDS(X) \
+        X(U32, timeout_ms, 600000)
+
+/* Event from the warden: its state changed. */
+#define IPC_WARDEN_EVENT_FIELDS(X)                                           \
+        X(STR, state, 15)                                                    \
+        X(STR, reason, ERROR_MSG_MAX - 1)
+
+#define IPC_MESSAGES(M)                          \
+        M(ERROR, error)                          \
+        M(OK, ok)                                \
+        M(HELLO, hello)                          \
+        M(HOST_INFO, host_info)                  \
+        M(BUILD, build)                          \
+        M(BUILD_REMOVE, build_remove)            \
+        M(TEMPLATE_COMMIT, template_commit)      \
+        M(TEMPLATE_REMOVE, template_remove)      \
+        M(PLACE, place)                          \
+        M(PLACED, placed)                        \
+        M(REMOVE, remove)                        \
+        M(VARIANT_COMMIT, variant_commit)        \
+        M(LIST, list)                            \
+        M(PLACEMENT_LIST, placement_list)        \
+        M(USAGE, usage)                          \
+        M(USAGE_INFO, usage_info)                \
+        M(EXITED, exited)                        \
+        M(IDENTIFY, identify)                    \
+        M(READY, ready)                          \
+        M(QUERY, query)                          \
+        M(WARDEN_STATE, warden_state)            \
+        M(SNAPSHOT, snapshot)                    \
+        M(STOP, stop)                            \
+        M(WARDEN_EVENT, warden_event)
+
+enum ipc_type {
+        IPC_NONE = 0,
+#define M(UPPER, lower) IPC_##UPPER,
+        IPC_MESSAGES(M)
+#undef M
+        IPC_TYPE_MAX_,
+};
+const char *ipc_type_name(uint16_t type); /* "place"; "?" for others */
+
+#define IPC_MEMBER_U32(name, limit) uint32_t name;
+#define IPC_MEMBER_U64(name, limit) uint64_t name;
+#define IPC_MEMBER_STR(name, limit) char name[(limit) + 1];
+#define IPC_MEMBER_BLOB(name, limit) \
+        const void *name;            \
+        size_t name##_n;
+#define IPC_MEMBER(kind, name, limit) IPC_MEMBER_##kind(name, limit)
+
+#define M(UPPER, lower)                                                                                 \
+        struct ipc_##lower {                                                                            \
+                IPC_##UPPER##_FIELDS(IPC_MEMBER)                                                        \
+        };                                                                                              \
+        int ipc_##lower##_encode(const struct ipc_##lower *m, uint8_t *out, size_t cap, size_t *ret_n); \
+        int ipc_##lower##_decode(const void *body, size_t n, struct ipc_##lower *m);
+IPC_MESSAGES(M)
+#undef M
