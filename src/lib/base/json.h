@@ -16,7 +16,7 @@
 
 #define JSON_DEPTH_MAX 32
 
-void json_decrefp(json_t **j);
+/* json_decrefp() is jansson's own. */
 #define _cleanup_json_ _cleanup_(json_decrefp)
 
 /* Parses exactly one value of at most max bytes and JSON_DEPTH_MAX levels, duplicate keys
