@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * The context of cspaced: one struct, passed to every part, made and taken down by main.c in
+ * reading order. Everything in here lives on the loop's thread; the one other thread (db.h) is
+ * reached only through db_submit() and db_batch_submit().
+ *
+ * State is held in memory and is the truth for readers; SQLite is its durable log. A change is
+ * made in memory, queued to the database, and acknowledged to a client only when the database says
+ * that it is on disk.
+ */
+
+#include <stdbool.h>
+#include <uv.h>
+
+#include "base/error.h"
+#include "conf/conf.h"
+#include "io/http_server.h"
+#include "io/stream.h"
+
+struct db;
+struct rootd;
+struct sandboxes;
+struct ops;
+struct keys;
+struct idems;
+struct templates;
+struct variants;
+struct pool;
+struct api;
+struct map;
+struct e2b; /* owned by e2b.c */
+
+struct app {
+        uv_loop_t *loop;
+        struct conf conf;
+        struct db *db;
+        struct rootd *rootd;
+        struct sandboxes *sandboxes;
+        struct ops *ops;
+        struct keys *keys;
+        struct idems *idems;
+        struct templates *templates;
+        struct variants *variants;
+        struct pool *pool;
+        struct api *api;
+        struct e2b *e2b;
+        int64_t started_ms;
+        bool stopping;
+};
+
+/* What http_x_conn_tag() points to. */
+struct conn_kind {
+        bool trusted; /* local peer that is uid 0, our own uid or in our group: admin without a key */
+};
+extern const struct conn_kind conn_trusted, conn_untrusted;

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * Sandboxes in memory: lookup, lists, state. The flows that move one from state to state are in
+ * sandbox_create.c and sandbox_delete.c.
+ */
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <jansson.h>
+
+#include "base/error.h"
+#include "base/id.h"
+#include "base/limits.h"
+#include "daemon/api.h"
+#include "daemon/template.h"
+
+#define SANDBOX_TOKEN_LEN 40
+#define SANDBOX_NAME_MAX 63
+
+struct app;
+struct op;
+struct warden;
+struct create;
+struct db_batch;
+
+/*
+ *              who moves it on, and where to
+ * POOLED       the warm pool: restored, has no identity, nobody's. CREATING (taken), DELETING
+ * CREATING     row and operation written. RUNNING, FAILED, DELETING
+ * RUNNING      identity given, agent answered. FAILED (VM or warden ended), DELETING
+ * FAILED       no VM any more; `reason` says why. DELETING (by a client, or at its expiry)
+ * DELETING     being taken apart; does not come back. DELETED
+ * DELETED      row gone; the struct lives until its last reference
+ */
+enum sandbox_state {
+        SANDBOX_POOLED,
+        SANDBOX_CREATING,
+        SANDBOX_RUNNING,
+        SANDBOX_FAILED,
+        SANDBOX_DELETING,
+        SANDBOX_DELETED,
+        SANDBOX_STATE_MAX_,
+};
+const char *sandbox_state_name(enum sandbox_state s); /* "running" */
+
+struct sandbox {
+        char id[ID_SIZE];
+        char name[SANDBOX_NAME_MAX + 1]; /* "" if none; unique among those not deleted */
+        enum sandbox_state state;
+        char reason[ERROR_MSG_MAX];      /* of FAILED */
+        char template_ref[TEMPLATE_REF_SIZE]; /* "name:tag" as resolved at create; "" by digest */
+        char digest[DIGEST_LEN + 1];
+        struct tmpl *tmpl;
+        uint32_t memory_mb, cpus;
+        uint64_t disk_bytes;
+        char token[SANDBOX_TOKEN_LEN + 1]; /* envd's X-Access-Token */
+        char owner[ID_SIZE];             /* key id, "" for a local admin */
+        json_t *metadata, *env;          /* objects of strings, never NULL */
+        json_t *ext;                     /* object kept for the E2B routes; NULL if none */
+        int64_t created_ms, started_ms;  /* started: first RUNNING; 0 before */
+        int64_t expires_ms;              /* 0: never */
+        /* not in the database */
+        struct warden *warden;           /* connection to ctl.sock while there is one */
+        struct create *create;           /* flow under way */
+        struct del *del;                 /* flow under way */
+        bool placed;                     /* rootd may have something of it */
+        uint64_t ready_us[4];            /* spawn, load, link, identify of the last restore */
+        unsigned refs;
+        struct sandbox *prev, *next;     /* by creation */
+};
+
+struct sandboxes;
+int sandboxes_load(struct app *app, struct sandboxes **ret, struct error *err);
+void sandboxes_free(struct sandboxes *s);
+
+/* By id. POOLED and DELETED ones are not found. */
+struct sandbox *sandbox_find(struct app *app, const char *id);
+/* By id or name. */
+struct sandbox *sandbox_find_any(struct app *app, const char *id_or_name);
+struct sandbox *sandbox_ref(struct sandbox *s);
+void sandbox_unref(struct sandbox *s); /* NULL is fine */
+
+struct sandbox_filter {
+        unsigned states;            /* bit 1 << state; 0: all visible ones */
+        const char *digest;         /* NULL: any */
+        const char *template_ref;   /* NULL: any */
+        const json_t *metadata;     /* all these pairs must match; NULL: any */
+        int64_t started_after_ms;   /* 0: any */
+        bool oldest_first;          /* default: newest first */
+};
+/* Goes through the matching ones in order of creation. cursor: where the page before ended, "" at
+ * first. Calls fn for at most limit; ret_next is "" after the last page. -EINVAL: bad cursor. */
+#define SANDBOX_CURSOR_SIZE 64
+int sandbox_list(struct app *app, const struct sandbox_filter *f, const char *cursor, size_t limit,
+                 void (*fn)(void *arg, struct sandbox *s), void *arg, char ret_next[SANDBOX_CURSOR_SIZE],
+                 struct error *err);
+size_t sandbox_count(struct app *app, unsigned states /* as in the filter */);
+
+struct sandbox_params {
+        const char *template;      /* "name[:tag]" or digest */
+        const char *name;          /* NULL none */
+        uint32_t memory_mb, cpus;  /* 0: default */
+        uint64_t disk_bytes;       /* 0: as the template's */
+        json_t *env, *metadata;    /* borrowed; NULL none; objects of strings, limits checked here */
+        json_t *ext;               /* borrowed; NULL none */
+        int64_t ttl_s;             /* -1: default of the configuration; 0: no limit if allowed */
+        const char *owner;
+        const char *idem;          /* idempotency scope (idem.h), NULL none */
+};
+/*
+ * Checks p (code tells which error), makes the sandbox and its operation, and starts. durable is
+ * called when both rows are on disk (then an id may be told to a client) or with an error (then
+ * both are gone). The operation's end (op_wait_start()) is when the sandbox is ready or failed.
+ */
+typedef void (*sandbox_durable_cb)(void *arg, int err, const struct error *e);
+int sandbox_create(struct app *app, const struct sandbox_params *p, sandbox_durable_cb durable, void *arg,
+                   struct sandbox **ret_s, struct op **ret_op, enum api_code *ret_code, struct error *err);
+/* In any state; one that is being deleted gives the operation under way. durable as above. */
+int sandbox_delete(struct app *app, struct sandbox *s, const char *why, const char *owner, const char *idem,
+                   sandbox_durable_cb durable, void *arg, struct op **ret_op, struct error *err);
+/* New expiry: now + ttl_s; 0 for none. Checks the configured limit (-ERANGE). */
+int sandbox_set_ttl(struct app *app, struct sandbox *s, uint64_t ttl_s, sandbox_durable_cb durable, void *arg,
+                    struct error *err);
+/* Replaces ext and writes the row. */
+int sandbox_set_ext(struct app *app, struct sandbox *s, json_t *ext, sandbox_durable_cb durable, void *arg);
+
+/* Lifecycle log of a sandbox (bounded; sandbox_log.c). */
+void sandbox_log(struct app *app, struct sandbox *s, const char *level, const char *event, const char *fmt, ...)
+        __attribute__((format(printf, 5, 6)));
+/* Array of {"time","level","event","message"}, oldest first, those after since_ms. */
+typedef void (*sandbox_log_cb)(void *arg, int err, json_t *entries /* borrowed */);
+int sandbox_log_read(struct app *app, struct sandbox *s, int64_t since_ms, size_t limit, sandbox_log_cb cb,
+                     void *arg);
+
+json_t *sandbox_to_json(const struct sandbox *s); /* native form; no token */

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * Templates: immutable content found by its digest, and the names (name:tag) that point to
+ * digests. A name may move to another digest by a later build; a sandbox keeps the digest it was
+ * made from.
+ */
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <jansson.h>
+
+#include "base/error.h"
+#include "base/id.h"
+
+#define TEMPLATE_TAG_DEFAULT "latest"
+#define TEMPLATE_REF_SIZE (2 * TEMPLATE_NAME_MAX + 2)
+#define TEMPLATE_MAX 1000
+
+struct app;
+struct op;
+
+struct tmpl {
+        char digest[DIGEST_LEN + 1];
+        int64_t created_ms;
+        uint64_t disk_bytes;  /* size of its disk as the guest sees it */
+        json_t *manifest;     /* what the builder said of it */
+        unsigned n_sandboxes; /* that use it now */
+        unsigned n_tags;
+        bool removing;
+};
+
+struct tag {
+        char ref[TEMPLATE_REF_SIZE]; /* "name:tag" */
+        struct tmpl *tmpl;
+        int64_t updated_ms;
+};
+
+struct templates;
+int templates_load(struct app *app, struct templates **ret, struct error *err);
+void templates_free(struct templates *t);
+
+/* "name", "name:tag" or a digest. *ret_ref is the full "name:tag", or "" for a digest.
+ * -EINVAL: not a legal reference; -ENOENT. */
+int template_resolve(struct app *app, const char *ref, struct tmpl **ret, char ret_ref[TEMPLATE_REF_SIZE],
+                     struct error *err);
+struct tmpl *template_find(struct app *app, const char *digest);
+/* Splits and checks; fills in the default tag. */
+int template_ref_parse(const char *ref, char ret[TEMPLATE_REF_SIZE], struct error *err);
+/* Iterates over the names, sorted: start with NULL, ends with NULL. */
+const struct tag *tag_next(struct app *app, const struct tag *after);
+
+json_t *template_to_json(struct app *app, const struct tmpl *t); /* with its names and variants */
+
+struct template_build_params {
+        const char *ref;       /* "name:tag" */
+        const char *source;    /* "packages" or "tar" */
+        const char *packages;  /* space-separated; "" none */
+        const char *suite;     /* "" the host's own */
+        uint64_t disk_bytes;
+        uint64_t timeout_s;
+        uint32_t memory_mb, cpus; /* of the first variant */
+        int tar_fd;            /* taken; -EBADF for none */
+        const char *owner;
+        const char *idem_key;  /* see idem.h; NULL none */
+};
+/* Starts a build; the operation's row is durable when the caller's done is called. A build of
+ * the same name that is still running: -EALREADY and *ret is its operation. */
+typedef void (*template_build_cb)(void *arg, int err, const struct error *e, struct op *o);
+int template_build(struct app *app, const struct template_build_params *p, template_build_cb cb, void *arg,
+                   struct op **ret, struct error *err);
+/* Drops a name, or (by digest) every name; content without a name goes away. -EBUSY: in use. cb
+ * when it is done. */
+typedef void (*template_remove_cb)(void *arg, int err, const struct error *e);
+int template_remove(struct app *app, const char *ref, template_remove_cb cb, void *arg, struct error *err);
+/* Points another name at existing content. */
+int template_tag(struct app *app, const char *ref, struct tmpl *t, template_remove_cb cb, void *arg,
+                 struct error *err);
