@@ -29,7 +29,7 @@ struct templates;
 struct variants;
 struct pool;
 struct api;
-struct map;
+struct proxy;
 struct e2b; /* owned by e2b.c */
 
 struct app {
@@ -45,6 +45,7 @@ struct app {
         struct variants *variants;
         struct pool *pool;
         struct api *api;
+        struct proxy *proxy;
         struct e2b *e2b;
         int64_t started_ms;
         bool stopping;

@@ -7,7 +7,7 @@
  * the same answer, or 422 when its method, target or body differ. Kept for a day.
  */
 
-#include "daemon/api.h"
+#include "api.h"
 
 #define IDEM_KEY_MAX 255
 #define IDEM_MAX 100000

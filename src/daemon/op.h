@@ -13,7 +13,7 @@
 
 #include "base/error.h"
 #include "base/id.h"
-#include "daemon/api.h"
+#include "api.h"
 
 #define OP_KEEP_MAX 10000
 #define OP_LOG_MAX (256u * 1024) /* bytes of build log kept per operation */

@@ -13,8 +13,8 @@
 #include "base/error.h"
 #include "base/id.h"
 #include "base/limits.h"
-#include "daemon/api.h"
-#include "daemon/template.h"
+#include "api.h"
+#include "template.h"
 
 #define SANDBOX_TOKEN_LEN 40
 #define SANDBOX_NAME_MAX 63
