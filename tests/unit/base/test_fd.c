@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "test.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+
+static char root_path[64];
+static int root = -EBADF;
+
+static int set_up(void **state) {
+        (void) state;
+        strcpy(root_path, "/tmp/cspace-test-fd.XXXXXX");
+        if (!mkdtemp(root_path))
+                return -1;
+        root = open(root_path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        return root < 0;
+}
+
+static int tear_down(void **state) {
+        (void) state;
+        struct error e = ERROR_INIT;
+        int r = fd_remove_tree_at(AT_FDCWD, root_path, &e);
+        root = fd_close(root);
+        return r;
+}
+
+static void beneath_refuses_escapes(void **state) {
+        (void) state;
+        struct error e = ERROR_INIT;
+        assert_int_equal(symlinkat("/etc", root, "link"), 0);
+        assert_int_equal(mkdirat(root, "dir", 0700), 0);
+        assert_int_equal(symlinkat("dir", root, "inner"), 0);
+        static const char *const bad[] = { "/etc/passwd", "../x", "dir/../../x", "link/passwd", "link", "inner/x" };
+        for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+                assert_true(fd_open_beneath(root, bad[i], O_RDONLY, 0, &e) < 0);
+        int fd = fd_open_beneath(root, "dir/new", O_WRONLY | O_CREAT | O_EXCL, 0600, &e);
+        assert_true(fd >= 0);
+        assert_true(fcntl(fd, F_GETFD) & FD_CLOEXEC);
+        fd_close(fd);
+}
+
+static void replace_is_whole(void **state) {
+        (void) state;
+        struct error e = ERROR_INIT;
+        char *data = NULL;
+        size_t n = 0;
+        assert_int_equal(fd_replace_file_at(root, "f", "one", 3, 0600, &e), 0);
+        assert_int_equal(fd_replace_file_at(root, "f", "second", 6, 0640, &e), 0);
+        assert_int_equal(fd_read_file_at(root, "f", 6, &data, &n, &e), 0);
+        assert_int_equal(n, 6);
+        assert_string_equal(data, "second");
+        free(data);
+        struct stat st;
+        assert_int_equal(fstatat(root, "f", &st, 0), 0);
+        assert_int_equal(st.st_mode & 0777, 0640);
+        data = NULL;
+        assert_int_equal(fd_read_file_at(root, "f", 5, &data, &n, &e), -EFBIG);
+        assert_null(data);
+        assert_non_null(strstr(e.msg, "limit of 5"));
+        assert_int_equal(fd_replace_file_at(root, "missing/f", "x", 1, 0600, &e), -ENOENT);
+}
+
+static void make_and_remove_trees(void **state) {
+        (void) state;
+        struct error e = ERROR_INIT;
+        assert_int_equal(fd_mkdir_p_at(root, "a/b/c", 0700, &e), 0);
+        assert_int_equal(fd_mkdir_p_at(root, "a/b/c", 0700, &e), 0);
+        assert_int_equal(fd_mkdir_p_at(root, "a/../../x", 0700, &e), -EINVAL);
+        assert_int_equal(mkdirat(root, "outside", 0700), 0);
+        assert_int_equal(fd_replace_file_at(root, "outside/keep", "k", 1, 0600, &e), 0);
+        assert_int_equal(symlinkat("../../outside", root, "a/b/out"), 0);
+        assert_int_equal(fd_replace_file_at(root, "a/b/c/f", "x", 1, 0600, &e), 0);
+        assert_true(fd_mkdir_p_at(root, "a/b/out/new", 0700, &e) < 0); /* never through a link */
+        assert_int_equal(fd_remove_tree_at(root, "a", &e), 0);
+        assert_int_equal(faccessat(root, "a", F_OK, 0), -1);
+        assert_int_equal(faccessat(root, "outside/keep", F_OK, 0), 0);
+        assert_int_equal(fd_remove_tree_at(root, "a", &e), 0);
+}
+
+static void stealing(void **state) {
+        (void) state;
+        int fd = open("/dev/null", O_RDONLY | O_CLOEXEC), kept = -EBADF;
+        {
+                _cleanup_fd_ int scoped = fd;
+                kept = fd_steal(&scoped);
+                assert_int_equal(scoped, -EBADF);
+        }
+        assert_true(fcntl(kept, F_GETFD) >= 0);
+        {
+                _cleanup_fd_ int scoped = kept;
+                assert_true(scoped >= 0);
+        }
+        assert_int_equal(fcntl(kept, F_GETFD), -1);
+        assert_int_equal(fd_close(-1), -EBADF);
+}
+
+int main(void) {
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(beneath_refuses_escapes),
+                cmocka_unit_test(replace_is_whole),
+                cmocka_unit_test(make_and_remove_trees),
+                cmocka_unit_test(stealing),
+        };
+        return cmocka_run_group_tests(tests, set_up, tear_down);
+}
