@@ -38,11 +38,15 @@ struct ipc_packet {
         size_t n_fds;
 };
 
-/* Sockets: path is a SOCK_SEQPACKET Unix socket. */
+/* Sockets: path is a SOCK_SEQPACKET Unix socket. A socket file that nobody listens on is replaced;
+ * -EADDRINUSE when somebody does. */
 int ipc_listen(const char *path, mode_t mode, int *ret_fd, struct error *err);
+/* The same for a file name in a directory, of any socket type. */
+int ipc_listen_at(int dirfd, const char *name, int type, mode_t mode, int *ret_fd, struct error *err);
 int ipc_connect(const char *path, int *ret_fd, struct error *err);
 
-/* Blocking or non-blocking send and receive of one packet. recv stores into buf (IPC_PACKET_MAX
+/* Descriptors given to a sending function stay the caller's.
+ * Blocking or non-blocking send and receive of one packet. recv stores into buf (IPC_PACKET_MAX
  * bytes); 0: peer closed; 1: a packet; negative errno (-EAGAIN when nothing is there). */
 int ipc_send(int fd, uint16_t type, uint16_t flags, uint32_t seq, const void *body, size_t body_n,
              const int *fds, size_t n_fds, struct error *err);
@@ -52,15 +56,21 @@ void ipc_packet_close_fds(struct ipc_packet *p);
 /* A connection on the loop, with outstanding requests. */
 struct ipc_conn;
 struct ipc_conn_handler {
-        void (*on_packet)(void *arg, struct ipc_conn *c, struct ipc_packet *p); /* requests, events */
-        void (*on_close)(void *arg, struct ipc_conn *c, int err); /* after all reply callbacks got err */
+        /* Requests (seq not 0) and events. p and its body live until the return; a descriptor that
+         * is taken is replaced by -EBADF, the others are closed. To answer later, keep a copy of
+         * *p: a reply needs only its type and seq. */
+        void (*on_packet)(void *arg, struct ipc_conn *c, struct ipc_packet *p);
+        /* After all reply callbacks got their error; err 0: the peer closed. The owner frees c. */
+        void (*on_close)(void *arg, struct ipc_conn *c, int err);
 };
-/* Called once: err 0 and the reply, or a negative errno (with p NULL and err text in e). */
+/* Called once: err 0 and the reply, or a negative errno (with p NULL and err text in e). A reply
+ * has the type of its request. */
 typedef void (*ipc_reply_cb)(void *arg, int err, const struct error *e, struct ipc_packet *p);
 
 int ipc_conn_new(uv_loop_t *loop, int fd, const struct ipc_conn_handler *h, void *arg, struct ipc_conn **ret,
                  struct error *err); /* takes fd */
-void ipc_conn_free(struct ipc_conn *c); /* outstanding callbacks get -ECANCELED; NULL is fine */
+/* Outstanding callbacks get -ECANCELED, on_close is not called; fine in any callback; NULL is fine. */
+void ipc_conn_free(struct ipc_conn *c);
 /* Sends a request; timeout_ms 0 means none. */
 int ipc_conn_call(struct ipc_conn *c, uint16_t type, const void *body, size_t body_n, const int *fds,
                   size_t n_fds, unsigned timeout_ms, ipc_reply_cb cb, void *arg);

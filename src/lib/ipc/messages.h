@@ -18,8 +18,6 @@
 #include "base/id.h"
 #include "base/limits.h"
 
-#define IPC_EMPTY(X)
-
 #define IPC_ERROR_FIELDS(X)     \
         X(U32, code, 4095)      /* positive errno */ \
         X(STR, message, ERROR_MSG_MAX - 1)
