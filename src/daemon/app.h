@@ -27,7 +27,7 @@ struct keys;
 struct idems;
 struct templates;
 struct variants;
-struct pool;
+struct warm;
 struct api;
 struct proxy;
 struct e2b; /* owned by e2b.c */
@@ -43,7 +43,7 @@ struct app {
         struct idems *idems;
         struct templates *templates;
         struct variants *variants;
-        struct pool *pool;
+        struct warm *warm;
         struct api *api;
         struct proxy *proxy;
         struct e2b *e2b;
