@@ -15,6 +15,11 @@
  * (ATTACH_ACK); the agent keeps what is not acknowledged, up to a limit, and sends it again to a
  * client that attaches with `offset`. Bytes that had to be dropped are announced (ATTACH_GAP),
  * never passed over in silence.
+ *
+ * Input: STARTED says how many bytes of stdin the agent has received since the process began, so
+ * that a client that attaches again sends what was lost on the way, and nothing twice; STDIN_EOF
+ * may come again. A window never reaches further than ATTACH_STDIN_AHEAD past what the process has
+ * been given, so a client has to keep no more than that.
  */
 
 #include <stdint.h>
@@ -24,6 +29,7 @@
 #define ATTACH_UPGRADE "cspace-attach"
 #define ATTACH_HEAD 5
 #define ATTACH_PAYLOAD_MAX (256u * 1024)
+#define ATTACH_STDIN_AHEAD (1024u * 1024)
 
 enum attach_type {
         /* client to agent */
@@ -34,7 +40,7 @@ enum attach_type {
         ATTACH_ACK = 0x05,      /* offset u64 be: all before it has been taken */
         ATTACH_PING = 0x06,     /* empty; answered by ATTACH_PONG */
         /* agent to client */
-        ATTACH_STARTED = 0x10,  /* pid u32 be, next offset u64 be */
+        ATTACH_STARTED = 0x10,  /* pid u32 be, next offset u64 be, stdin bytes received so far u64 be */
         ATTACH_STDOUT = 0x11,   /* offset u64 be of the first byte, then bytes */
         ATTACH_STDERR = 0x12,
         ATTACH_PTY = 0x13,
