@@ -1,0 +1,67 @@
+#!/bin/busybox sh
+# SPDX-License-Identifier: Apache-2.0
+# PID 1 of the outer machine of tests/kvm/run: starts cspace there and uses it on KVM.
+export PATH=/usr/local/bin:/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8
+busybox mount -t proc proc /proc
+busybox mount -t sysfs sys /sys
+busybox mount -t tmpfs tmp /run
+busybox mount -t tmpfs tmp /tmp
+mkdir -p /dev/pts /dev/shm && busybox mount -t devpts pts /dev/pts
+mount -t cgroup2 cgroup /sys/fs/cgroup
+ip link set lo up
+say() { echo "KVM: $*" >/dev/ttyS0; }
+finish() {
+        say "verdict $1"
+        sync
+        busybox poweroff -f
+}
+fail() {
+        say "FAILED: $*"
+        tail -n 30 /var/log/cspace/*.log >/dev/ttyS0 2>&1
+        finish failed
+}
+now() { cut -d' ' -f1 /proc/uptime; }
+# name, expected output, command...
+expect() {
+        name=$1 want=$2
+        shift 2
+        got=$("$@" 2>/tmp/err)
+        code=$?
+        [ $code -eq 0 ] || fail "$name: exit code $code: $(cat /tmp/err)"
+        [ "$got" = "$want" ] || fail "$name: got \"$got\", expected \"$want\""
+        say "ok $name ($(now))"
+}
+
+exec >/dev/ttyS0 2>&1
+say "up ($(now))"
+modprobe kvm_amd nested=0 || fail "no kvm_amd"
+for m in tun loop btrfs nf_tables nft_counter veth; do modprobe $m 2>/dev/null; done
+[ -c /dev/kvm ] || fail "no /dev/kvm"
+
+mkdir -p /var/lib/cspace-debs && cp /kvm/*.deb /var/lib/cspace-debs/
+cspace up >/tmp/up.log 2>&1 || { cat /tmp/up.log; fail "cspace up"; }
+say "ok up ($(now))"
+cspace doctor | grep -i engine
+expect engine qemu-kvm sh -c "cspace doctor --json | tr ',{}' '\n' | sed -n 's/.*\"engine\": *\"\(qemu-[a-z]*\)\".*/\1/p' | head -1"
+
+cspace template build mini --tar /kvm/guest.tar --kernel-deb "$(ls /kvm/*.deb)" --disk 256M >/tmp/build.log 2>&1 ||
+        { tail -n 20 /tmp/build.log; fail "template build"; }
+say "ok template build ($(now))"
+
+expect "run" 42 cspace run --template mini --memory 256M -- sh -c 'echo $((6*7))'
+id=$(cspace create --template mini --memory 256M --quiet) || fail "create: $id"
+say "ok create ($(now))"
+expect "exec as root" 0 cspace exec --user root "$id" -- id -u
+expect "clock source of KVM" kvm-clock cspace exec "$id" -- cat /sys/devices/system/clocksource/clocksource0/current_clocksource
+head -c 1000000 /dev/urandom >/tmp/data
+cspace cp /tmp/data "$id:/tmp/data" || fail "cp in"
+expect "file in" "$(sha256sum </tmp/data)" cspace exec "$id" -- sha256sum -
+cspace cp "$id:/tmp/data" /tmp/back || fail "cp out"
+cmp /tmp/data /tmp/back || fail "the file came back changed"
+say "ok files ($(now))"
+cspace exec "$id" -- sh -c 'exit 7'
+[ $? -eq 7 ] || fail "exit code"
+cspace rm "$id" || fail "rm"
+expect "nothing left" 0 sh -c 'pgrep -c qemu-system || true'
+cspace down --all || fail "down"
+finish passed
