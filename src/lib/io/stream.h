@@ -15,18 +15,26 @@
  * HTTP/2 window). The writer looks at stream_queued() and waits for on_drain when it is above its
  * own mark; writes are always accepted (copied) until STREAM_QUEUE_MAX, where -ENOBUFS says that
  * the caller did not wait.
+ *
+ * Loss: what the peer sent before it went away is delivered before on_error, also when a write
+ * fails first, so that a server which answers and closes at once loses nothing. A peer that went
+ * away entirely while reading is stopped or after on_eof is reported by on_error where the
+ * transport tells (reset, Unix socket closed, virtio port without a host end).
  */
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
+#include <sys/uio.h>
 #include <uv.h>
 
 #include "base/error.h"
 
 #define STREAM_QUEUE_MAX (64u * 1024 * 1024)
 #define STREAM_HIGH_WATER (256u * 1024) /* a writer waits for on_drain above this */
-#define STREAM_LOW_WATER (64u * 1024)   /* on_drain comes when the queue falls to this */
+#define STREAM_LOW_WATER (64u * 1024)   /* on_drain comes when the queue falls to this, and at 0 */
+#define STREAM_LINGER_MS 30000 /* a closed stream whose peer takes nothing for so long is dropped */
 
 struct stream;
 
@@ -44,6 +52,7 @@ struct stream_ops {
         size_t (*queued)(const struct stream *s);
         int (*shutdown)(struct stream *s);
         void (*close)(struct stream *s, bool abort);
+        int (*writev)(struct stream *s, const struct iovec *v, int n); /* may be NULL */
 };
 
 /* Embedded first in each implementation. */
@@ -70,6 +79,8 @@ static inline int stream_write(struct stream *s, const void *data, size_t n) {
 static inline size_t stream_queued(const struct stream *s) {
         return s->ops->queued(s);
 }
+/* As stream_write() of the pieces one after the other; nothing is queued on -ENOBUFS. */
+int stream_writev(struct stream *s, const struct iovec *v, int n);
 /* Sends end of stream once the queue is out; reading goes on. */
 static inline int stream_shutdown(struct stream *s) {
         return s->ops->shutdown(s);
@@ -84,6 +95,11 @@ static inline void stream_abort(struct stream *s) {
         if (s)
                 s->ops->close(s, true);
 }
+
+/* A stream that first delivers n bytes (copied), then what inner has; eof: inner's end has been
+ * seen already. Takes inner, closes it on failure. For bytes read beyond the end of one protocol
+ * on a connection that goes on in another. Gives inner itself when there is nothing to put first. */
+int stream_prefix(struct stream *inner, const void *data, size_t n, bool eof, struct stream **ret);
 
 /* --- over libuv ------------------------------------------------------------------------- */
 
