@@ -10,11 +10,23 @@
  *   "127.0.0.1:N"    port N on the guest's loopback; AGENT_PORT is answered by the agent directly
  *
  * Start of a session. The transport is a virtio port, which tells the guest when the host end
- * opens and closes. Whenever the guest sees it open it forgets all earlier state and sends the
- * hello: LINK_MAGIC (16 bytes), version u16 be, flags u16 be, 12 bytes of nonce. The host end, on
- * connecting, skips up to LINK_SKIP_MAX bytes of what an earlier session left until it finds
- * the magic, then sends the HTTP/2 client preface, and both are in step: after a boot, a restore
- * and a restart of the warden alike.
+ * opens and closes. Whenever the guest sees it open it forgets all earlier state and sends a
+ * hello; the host answers with one, and then HTTP/2 begins with the client preface:
+ *
+ *   hello   LINK_MAGIC (16 bytes) | version u16 be | flags u16 be | 12 bytes of nonce
+ *
+ * The guest chooses the nonce, the host repeats it with LINK_FLAG_ANSWER. Each side skips up to
+ * LINK_SKIP_MAX bytes of what earlier sessions left in the port's buffers until it finds what it
+ * waits for: the host any guest's hello, the guest the answer to its own nonce, so that an answer to
+ * an earlier hello is skipped too. A host that has answered and then sees another hello instead of
+ * frames answers that one. So both are in step after a boot, a restore and a restart of the warden
+ * alike. A host that gets no hello (the guest missed a close and open in quick succession) closes,
+ * waits and connects again.
+ *
+ * Memory. A stream starts with the window LINK_WINDOW_FIRST and grows to LINK_WINDOW while its
+ * reader keeps up; the windows of all streams together stay below LINK_WINDOW_SESSION, which is
+ * the session's own window: so what a peer can make this end hold is bounded by it, and a stalled
+ * reader never holds up another stream.
  */
 
 #include "io/stream.h"
@@ -22,15 +34,21 @@
 #define LINK_VERSION 1
 #define LINK_MAGIC "\x00\xff" "cspace-link\r\n\x1a" /* 16 bytes, the first a NUL */
 #define LINK_HELLO_SIZE 32
+#define LINK_FLAG_ANSWER 0x1
 #define LINK_SKIP_MAX (4u * 1024 * 1024)
-#define LINK_WINDOW (1024 * 1024) /* per-stream receive window */
+#define LINK_WINDOW_FIRST 65535
+#define LINK_WINDOW (1024 * 1024)
+#define LINK_WINDOW_SESSION (96 * 1024 * 1024)
+#define LINK_AUTHORITY_MAX 255
+#define LINK_OPEN_TIMEOUT_MS 30000 /* to an answer from the peer */
+#define LINK_LINGER_MS 30000       /* a closed stream may flush for so long */
 
 enum link_role { LINK_HOST, LINK_GUEST };
 
 struct link;
 
 struct link_handler {
-        /* Handshake complete. */
+        /* Handshake complete. May be NULL. */
         void (*on_ready)(void *arg);
         /* Guest: the host wants `authority`. Answer later with link_accept() or link_refuse(). */
         void (*on_open)(void *arg, struct link *l, int32_t id, const char *authority);
@@ -39,21 +57,29 @@ struct link_handler {
         void (*on_close)(void *arg, int err, const char *why);
 };
 
-/* Takes transport. */
+/* Takes transport (on failure too). No callback comes before the loop runs. */
 int link_new(uv_loop_t *loop, enum link_role role, struct stream *transport, const struct link_handler *h,
              void *arg, struct link **ret, struct error *err);
 void link_free(struct link *l); /* all streams get on_error(-ECONNRESET); NULL is fine */
 
 /* Host: opens a stream. cb comes once: err 0 and s (owned by the callee), or -ECONNREFUSED (port
- * closed), -EHOSTUNREACH (refused by the agent), -EAGAIN (LIMIT_LINK_STREAMS reached),
- * -ECONNRESET. Returns 0 or a negative errno (then cb is not called). */
+ * closed), -EHOSTUNREACH (refused by the agent), -EAGAIN (the agent's limit), -ETIMEDOUT,
+ * -ECONNRESET. Returns 0 or a negative errno (then cb is not called): -EAGAIN (LIMIT_LINK_STREAMS
+ * reached), -ENOTCONN (not ready), -ENAMETOOLONG. */
 typedef void (*link_open_cb)(void *arg, int err, struct stream *s);
 int link_open(struct link *l, const char *authority, link_open_cb cb, void *arg);
 
-/* Guest: answers on_open. accept gives the stream in *ret. */
+/* Guest: answers on_open. accept gives the stream in *ret; -ECONNRESET when the host has given up
+ * in the meantime. */
 int link_accept(struct link *l, int32_t id, struct stream **ret);
-void link_refuse(struct link *l, int32_t id, int status /* 502 port closed, 403, 404 */);
+void link_refuse(struct link *l, int32_t id, int status /* 502 port closed, 403, 404, 503 limit */);
 
 bool link_ready(const struct link *l);
 /* Bytes moved so far, for statistics. */
 void link_counters(const struct link *l, uint64_t *ret_in, uint64_t *ret_out);
+size_t link_streams(const struct link *l);
+
+/* Sends a PING unless one is unanswered. */
+int link_ping(struct link *l);
+/* For how long a PING has been unanswered; 0 when none is. */
+uint64_t link_ping_age_ms(const struct link *l);
