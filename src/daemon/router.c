@@ -72,7 +72,8 @@ int router_parse_label(const char *s, size_t n, char ret_id[ROUTE_ID_SIZE], uint
         const char *id = dash + 1;
         size_t left = n - (size_t) (id - s);
         const char *more = memchr(id, '-', left);
-        if (more && (size_t) (more - id) + 1 == left)
+        /* Only our own ids ever had something appended. */
+        if (more && ((size_t) (more - id) + 1 == left || !is_our_id(id, (size_t) (more - id))))
                 return -EINVAL;
         if (parse_id(id, more ? (size_t) (more - id) : left, ret_id) < 0)
                 return -EINVAL;
