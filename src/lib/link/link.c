@@ -28,7 +28,9 @@
 
 #define LINK_SWEEP_MS 1000
 #define LINK_MAX_ACKS 64       /* PINGs and SETTINGS that may wait for an acknowledgement */
+#define LINK_MAX_QUEUE 8192    /* frames that may wait to be sent, bytes of streams apart */
 #define LINK_MAX_SETTINGS 16   /* entries of one SETTINGS frame */
+#define LINK_RESETS 1000000    /* resets that a guest takes in a second */
 #define LINK_SEND_PIECE 65536  /* what goes to the transport in one write */
 
 _Static_assert((long long) LIMIT_LINK_STREAMS * LINK_WINDOW_FIRST <= LINK_WINDOW_SESSION,
@@ -42,6 +44,26 @@ static void link_work(struct link *l);
 
 static struct link_stream *stream_of(struct link *l, int32_t id) {
         return nghttp2_session_get_stream_user_data(l->session, id);
+}
+
+/* Frames that neither end has a use for end the session. Left to nghttp2, a PUSH_PROMISE is refused
+ * by a reset of its own as long as the peer has not acknowledged that there is no push. */
+static int on_begin_frame(nghttp2_session *session, const nghttp2_frame_hd *hd, void *arg) {
+        (void) session;
+        (void) arg;
+        switch (hd->type) {
+        case NGHTTP2_DATA:
+        case NGHTTP2_HEADERS:
+        case NGHTTP2_CONTINUATION:
+        case NGHTTP2_RST_STREAM:
+        case NGHTTP2_SETTINGS:
+        case NGHTTP2_PING:
+        case NGHTTP2_GOAWAY:
+        case NGHTTP2_WINDOW_UPDATE:
+                return 0;
+        default:
+                return NGHTTP2_ERR_CALLBACK_FAILURE;
+        }
 }
 
 static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *f, void *arg) {
@@ -181,6 +203,7 @@ static const nghttp2_data_provider provider = { .source = { .ptr = NULL }, .read
 /* ---- session ------------------------------------------------------------------------------- */
 
 static int session_create(struct link *l, nghttp2_session_callbacks *cb, nghttp2_option *opt) {
+        nghttp2_session_callbacks_set_on_begin_frame_callback(cb, on_begin_frame);
         nghttp2_session_callbacks_set_on_begin_headers_callback(cb, on_begin_headers);
         nghttp2_session_callbacks_set_on_header_callback(cb, on_header);
         nghttp2_session_callbacks_set_on_frame_recv_callback(cb, on_frame_recv);
@@ -196,6 +219,9 @@ static int session_create(struct link *l, nghttp2_session_callbacks *cb, nghttp2
         nghttp2_option_set_no_closed_streams(opt, 1);
         nghttp2_option_set_max_outbound_ack(opt, LINK_MAX_ACKS);
         nghttp2_option_set_max_settings(opt, LINK_MAX_SETTINGS);
+        /* The default takes 33 resets a second; the host, whom the guest has to trust, sends one for
+         * every stream whose client goes away first. */
+        nghttp2_option_set_stream_reset_rate_limit(opt, LINK_RESETS, LINK_RESETS);
         return l->role == LINK_HOST ? nghttp2_session_client_new2(&l->session, cb, l, opt)
                                     : nghttp2_session_server_new2(&l->session, cb, l, opt);
 }
@@ -232,13 +258,13 @@ static int new_session(struct link *l) {
         return r ? -ENOMEM : 0;
 }
 
-static int send_hello(struct link *l, uint16_t flags) {
+static int send_hello(struct link *l, uint16_t kind) {
         uint8_t out[LINK_HELLO_SIZE];
         memcpy(out, LINK_MAGIC, 16);
         out[16] = LINK_VERSION >> 8;
         out[17] = LINK_VERSION & 0xff;
-        out[18] = (uint8_t) (flags >> 8);
-        out[19] = (uint8_t) flags;
+        out[18] = (uint8_t) (kind >> 8);
+        out[19] = (uint8_t) kind;
         memcpy(out + 20, l->nonce, LINK_NONCE);
         l->bytes_out += sizeof(out);
         return stream_write(l->transport, out, sizeof(out));
@@ -253,23 +279,24 @@ static bool skip(struct link *l, size_t n) {
         return l->skipped <= LINK_SKIP_MAX;
 }
 
-/* One hello stands at the front of l->in. */
+/* A magic stands at the front of l->in, with enough behind it for a whole hello. */
 static int take_hello(struct link *l) {
-        const uint8_t *p = buf_data(&l->in);
-        unsigned version = (unsigned) p[16] << 8 | p[17], flags = (unsigned) p[18] << 8 | p[19];
-        bool answer = flags & LINK_FLAG_ANSWER;
-        bool mine = l->role == LINK_HOST ? !answer : answer && memcmp(p + 20, l->nonce, LINK_NONCE) == 0;
+        const uint8_t *p = buf_data(&l->in), *nonce = p + 20;
+        unsigned version = (unsigned) p[16] << 8 | p[17], kind = (unsigned) p[18] << 8 | p[19];
+        bool mine = l->role == LINK_HOST
+                            ? kind == LINK_KIND_GUEST && !memchr(nonce, 0, LINK_NONCE)
+                            : kind == LINK_KIND_ANSWER && memcmp(nonce, l->nonce, LINK_NONCE) == 0;
         if (!mine) {
-                /* Not the whole hello: a stale one may have been cut and hide the start of ours. */
+                /* Not all of it: the one that counts may begin inside. */
                 return skip(l, 1) ? 0 : -EPROTO;
         }
         if (version != LINK_VERSION)
                 return -EPROTONOSUPPORT;
-        memcpy(l->nonce, p + 20, LINK_NONCE);
+        memcpy(l->nonce, nonce, LINK_NONCE);
         buf_consume(&l->in, LINK_HELLO_SIZE);
         nghttp2_session_del(l->session);
         l->session = NULL;
-        int r = l->role == LINK_HOST ? send_hello(l, LINK_FLAG_ANSWER) : 0;
+        int r = l->role == LINK_HOST ? send_hello(l, LINK_KIND_ANSWER) : 0;
         if (r >= 0)
                 r = new_session(l);
         if (r >= 0)
@@ -334,6 +361,8 @@ static void frames_in(struct link *l, const uint8_t *data, size_t n) {
                 link_fail(l, -EPROTO, nghttp2_strerror((int) r));
         else if ((size_t) r < n)
                 link_fail(l, -EPROTO, "session ended by the peer");
+        else if (nghttp2_session_get_outbound_queue_size(l->session) > LINK_MAX_QUEUE)
+                link_fail(l, -EPROTO, "the peer asks for answers and does not take them");
 }
 
 static void on_transport_data(void *arg, const uint8_t *data, size_t n) {
@@ -407,17 +436,12 @@ static int flush(struct link *l) {
 
 static void dispatch_dirty(struct link *l) {
         /* What owners' calls mark anew waits for the next round, so that two of them cannot keep
-         * each other busy here for ever. LIST_REMOVE needs no head: frees in between are fine. */
-        struct link_stream_list now = LIST_HEAD_INITIALIZER(now);
-        struct link_stream *s = LIST_FIRST(&l->dirty);
-        if (!s)
-                return;
-        now.lh_first = s;
-        s->dirty.le_prev = &now.lh_first;
-        LIST_INIT(&l->dirty);
-        while ((s = LIST_FIRST(&now))) {
-                LIST_REMOVE(s, dirty);
-                s->is_dirty = false;
+         * each other busy here for ever. */
+        uint64_t round = l->round++;
+        struct link_stream *s;
+        while ((s = TAILQ_FIRST(&l->dirty)) && s->dirty_round <= round) {
+                TAILQ_REMOVE(&l->dirty, s, dirty);
+                s->dirty_round = 0;
                 link_stream_dispatch(s);
         }
 }
@@ -439,7 +463,7 @@ static void link_work(struct link *l) {
                 return link_fail(l, r, "sending failed");
         if (!nghttp2_session_want_read(l->session) && !nghttp2_session_want_write(l->session))
                 return link_fail(l, -ECONNRESET, "session ended");
-        if (!LIST_EMPTY(&l->dirty))
+        if (!TAILQ_EMPTY(&l->dirty))
                 link_schedule(l);
 }
 
@@ -523,11 +547,14 @@ int link_new(uv_loop_t *loop, enum link_role role, struct stream *transport, con
         }
         *l = (struct link){ .loop = loop, .role = role, .transport = transport, .handler = h, .arg = arg };
         LIST_INIT(&l->streams);
-        LIST_INIT(&l->dirty);
+        TAILQ_INIT(&l->dirty);
+        l->round = 1;
         stream_set_handler(transport, &transport_handler, l);
         int r = role == LINK_GUEST ? random_bytes(l->nonce, sizeof(l->nonce)) : 0;
+        for (size_t i = 0; i < LINK_NONCE; i++)
+                l->nonce[i] = l->nonce[i] ? l->nonce[i] : 0x55;
         if (r >= 0 && role == LINK_GUEST)
-                r = send_hello(l, 0);
+                r = send_hello(l, LINK_KIND_GUEST);
         if (r < 0) {
                 stream_abort(transport);
                 free(l);

@@ -13,9 +13,11 @@
  * opens and closes. Whenever the guest sees it open it forgets all earlier state and sends a
  * hello; the host answers with one, and then HTTP/2 begins with the client preface:
  *
- *   hello   LINK_MAGIC (16 bytes) | version u16 be | flags u16 be | 12 bytes of nonce
+ *   hello   LINK_MAGIC (16 bytes) | version u16 be | kind u16 be | 12 bytes of nonce
  *
- * The guest chooses the nonce, the host repeats it with LINK_FLAG_ANSWER. Each side skips up to
+ * The guest chooses the nonce, the host repeats it. No byte of version, kind and nonce but the
+ * first is NUL, so that a hello which was cut off by the end of a session and runs into the magic
+ * of the next one is not taken for a whole one. Each side skips up to
  * LINK_SKIP_MAX bytes of what earlier sessions left in the port's buffers until it finds what it
  * waits for: the host any guest's hello, the guest the answer to its own nonce, so that an answer to
  * an earlier hello is skipped too. A host that has answered and then sees another hello instead of
@@ -34,7 +36,8 @@
 #define LINK_VERSION 1
 #define LINK_MAGIC "\x00\xff" "cspace-link\r\n\x1a" /* 16 bytes, the first a NUL */
 #define LINK_HELLO_SIZE 32
-#define LINK_FLAG_ANSWER 0x1
+#define LINK_KIND_GUEST 0x6701
+#define LINK_KIND_ANSWER 0x6802
 #define LINK_SKIP_MAX (4u * 1024 * 1024)
 #define LINK_WINDOW_FIRST 65535
 #define LINK_WINDOW (1024 * 1024)

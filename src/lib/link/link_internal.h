@@ -34,8 +34,9 @@ struct link_stream {
                 LS_OPEN,    /* an owner holds it, until stream_close() */
                 LS_CLOSING, /* closed by its owner, flushing; freed here */
         } state;
-        LIST_ENTRY(link_stream) all, dirty;
-        bool is_dirty;
+        LIST_ENTRY(link_stream) all;
+        TAILQ_ENTRY(link_stream) dirty;
+        uint64_t dirty_round; /* 0: not in the list */
 
         /* receiving */
         struct buf rx;
@@ -62,7 +63,6 @@ struct link_stream {
         uint64_t deadline_ms; /* LS_PENDING, LS_CLOSING */
 };
 
-LIST_HEAD(link_stream_list, link_stream);
 
 struct link {
         uv_loop_t *loop;
@@ -78,7 +78,9 @@ struct link {
         size_t skipped;
         nghttp2_session *session;
 
-        struct link_stream_list streams, dirty;
+        LIST_HEAD(, link_stream) streams;
+        TAILQ_HEAD(, link_stream) dirty;
+        uint64_t round; /* of calls to owners, from 1 */
         size_t n_streams;
         size_t windows; /* sum of all streams' windows */
         uint64_t bytes_in, bytes_out;

@@ -50,9 +50,9 @@ static void leave(struct link_stream *s) {
         if (!l)
                 return;
         LIST_REMOVE(s, all);
-        if (s->is_dirty)
-                LIST_REMOVE(s, dirty);
-        s->is_dirty = false;
+        if (s->dirty_round)
+                TAILQ_REMOVE(&l->dirty, s, dirty);
+        s->dirty_round = 0;
         l->n_streams--;
         l->windows -= (size_t) (s->window - LINK_WINDOW_FIRST);
         if (s->rx.len > 0 && l->phase != LINK_DEAD)
@@ -73,10 +73,10 @@ void link_stream_free(struct link_stream *s) {
 }
 
 void link_stream_mark(struct link_stream *s) {
-        if (!s->link || s->is_dirty)
+        if (!s->link || s->dirty_round)
                 return;
-        s->is_dirty = true;
-        LIST_INSERT_HEAD(&s->link->dirty, s, dirty);
+        s->dirty_round = s->link->round;
+        TAILQ_INSERT_TAIL(&s->link->dirty, s, dirty);
         link_schedule(s->link);
 }
 
