@@ -8,8 +8,11 @@
  * Refused, always with a reason text and the status to answer: bare CR or LF, obs-fold, NUL or
  * control bytes, white space before the colon, both Content-Length and Transfer-Encoding, several
  * or signed Content-Length values, any transfer coding but a single "chunked", chunk extensions
- * over CHUNK_EXT_MAX, a missing or doubled Host in HTTP/1.1, HTTP versions other than 1.0 and 1.1,
- * heads over LIMIT_HTTP_HEAD or LIMIT_HTTP_HEADERS.
+ * over HTTP1_CHUNK_EXT_MAX, a missing or doubled Host in HTTP/1.1, HTTP versions other than 1.0
+ * and 1.1, heads over LIMIT_HTTP_HEAD or LIMIT_HTTP_HEADERS. Trailers are checked like fields of
+ * the head, count against the same limits, and are dropped.
+ *
+ * The events do not depend on how the input is cut into pieces.
  */
 
 #include <stdbool.h>
@@ -19,7 +22,9 @@
 #include "base/buf.h"
 #include "base/limits.h"
 
-#define HTTP1_CHUNK_EXT_MAX 256
+#define HTTP1_CHUNK_EXT_MAX 256                /* of one chunk */
+#define HTTP1_CHUNK_EXT_TOTAL (64u * 1024)     /* of one message */
+#define HTTP1_EMPTY_LINES_MAX 4                /* before a request line (RFC 9112, 2.2) */
 
 struct http1_field {
         const char *name, *value; /* NUL-terminated, trimmed; name as sent */
@@ -91,7 +96,12 @@ int http1_write_last_chunk(struct buf *out);
 
 const char *http1_reason(int status); /* "Not Found"; "Unknown" for others */
 
-/* Target helpers. Percent-decodes path or query value; -EINVAL on bad escapes or NUL. */
+/* Token and field-value syntax (RFC 9110, 5.6.2 and 5.5), for those who make fields of their own. */
+bool http1_is_token(const char *s, size_t n);
+bool http1_is_value(const char *s, size_t n);
+
+/* Target helpers; the result is appended to out. Percent-decodes path or query value; -EINVAL on
+ * bad escapes or NUL. */
 int http1_path_of(const char *target, struct buf *out); /* undecoded path, without query */
 int http1_query_get(const char *target, const char *key, struct buf *out); /* 1 found, 0 not, <0 */
 int http1_percent_decode(const char *s, size_t n, bool plus_is_space, struct buf *out);
