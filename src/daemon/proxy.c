@@ -18,8 +18,8 @@
  * the guest cannot have acted on it: no byte of an answer came, the connection was a kept one, and
  * the method is one that may be repeated.
  *
- * http_x_respond(), http_x_end() and http_x_abort() may free the exchange before they return, so
- * each is the last thing its function does.
+ * The server tells the end of an http_x (on_done, on_abort) from the loop, never from inside a
+ * call, but for http_x_upgrade(), which tells it before it returns.
  */
 #include "proxy.h"
 
@@ -38,7 +38,7 @@
 struct exchange {
         struct guest_user user; /* first: on_drop gets it */
         struct proxy *proxy;
-        struct http_x *x; /* NULL once spliced */
+        struct http_x *x; /* NULL once over or spliced */
         struct guest_dial *dial;
         struct http_call *call;
         struct splice *splice;
@@ -46,7 +46,8 @@ struct exchange {
         bool kept;             /* the call uses a kept connection */
         bool upgrade;          /* the client asked for one and may have it */
         bool request_ended;
-        bool answered; /* the head of an answer is on its way to the client */
+        bool answered;  /* the head of an answer is on its way to the client */
+        bool upgrading; /* inside http_x_upgrade() */
 };
 
 int proxy_new(uv_loop_t *loop, const char *run_dir, struct proxy **ret, struct error *err) {
@@ -166,7 +167,9 @@ static void on_x_body(void *arg, const uint8_t *data, size_t n) {
 
         if (!ex->call)
                 return;
-        if (http_call_write(ex->call, data, n) < 0)
+        /* -EPIPE: the guest takes no more; what it has to say comes as an answer or an error. */
+        int r = http_call_write(ex->call, data, n);
+        if (r < 0 && r != -EPIPE)
                 return exchange_break(ex);
         if (http_call_queued(ex->call) > STREAM_HIGH_WATER)
                 http_x_read_pause(ex->x);
@@ -176,7 +179,8 @@ static void on_x_end(void *arg) {
         struct exchange *ex = arg;
 
         ex->request_ended = true;
-        if (ex->call && http_call_end(ex->call) < 0)
+        int r = ex->call ? http_call_end(ex->call) : 0;
+        if (r < 0 && r != -EPIPE)
                 exchange_break(ex);
 }
 
@@ -187,25 +191,20 @@ static void on_x_drain(void *arg) {
                 http_call_read_resume(ex->call);
 }
 
-static void on_x_abort(void *arg) {
-        exchange_free(arg);
-}
-
-static void on_x_done(void *arg) {
+static void on_x_over(void *arg) {
         struct exchange *ex = arg;
 
-        /* The connection was taken for an upgrade: what follows is not HTTP's business. */
-        if (ex->upgrade && ex->answered && !ex->x)
-                return;
-        exchange_free(ex);
+        ex->x = NULL;
+        if (!ex->upgrading)
+                exchange_free(ex);
 }
 
 static const struct http_x_ops x_ops = {
         .on_body = on_x_body,
         .on_end = on_x_end,
         .on_drain = on_x_drain,
-        .on_abort = on_x_abort,
-        .on_done = on_x_done,
+        .on_abort = on_x_over,
+        .on_done = on_x_over,
 };
 
 /* --- guest to client ----------------------------------------------------------------------- */
@@ -220,17 +219,20 @@ static void on_splice_end(void *arg) {
 /* Strings of ph live in the call until it is freed. */
 static void exchange_splice(struct exchange *ex, const struct proxy_head *ph) {
         struct stream *guest = http_call_upgrade(ex->call), *client = NULL;
-        struct http_x *x = ex->x;
 
         ex->answered = true;
-        ex->x = NULL; /* tells on_x_done() */
-        int r = guest ? http_x_upgrade(x, 101, ph->h, ph->n, &client) : -EPROTO;
+        ex->upgrading = true;
+        int r = guest ? http_x_upgrade(ex->x, 101, ph->h, ph->n, &client) : -EPROTO;
+        ex->upgrading = false;
         http_call_free(ex->call);
         ex->call = NULL;
         if (r < 0) {
                 stream_abort(guest);
-                ex->x = x;
-                return exchange_break(ex);
+                if (ex->x)
+                        exchange_break(ex);
+                else
+                        exchange_free(ex);
+                return;
         }
         if (splice_new(client, guest, on_splice_end, ex, &ex->splice) < 0)
                 exchange_free(ex);
@@ -326,8 +328,8 @@ static void exchange_send(struct exchange *ex, struct stream *s) {
                 ex->call = NULL;
                 return exchange_unreachable(ex, r);
         }
-        if (ex->request_ended && http_call_end(ex->call) < 0)
-                return exchange_break(ex);
+        if (ex->request_ended)
+                (void) http_call_end(ex->call);
         http_x_read_resume(ex->x);
 }
 

@@ -143,7 +143,8 @@ static void call_send(struct proxy_call *c, struct stream *s) {
                 r = http_call_write(c->call, c->body, c->body_n);
         if (r == 0)
                 r = http_call_end(c->call);
-        if (r < 0)
+        /* -EPIPE: on_error tells more. */
+        if (r < 0 && r != -EPIPE)
                 call_fail(c, r, why_unreachable(r));
 }
 

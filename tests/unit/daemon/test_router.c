@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-#include "daemon/router.h"
+#include "router.h"
 
 #define ID "abcdefghijklmnopqrstuvwx23"
 #define ID2 "zyxwvutsrqponmlkjihgfedc54"
