@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+
+#include "base/cleanup.h"
+#include "base/str.h"
+#include "cli.h"
+#include "client.h"
+#include "command.h"
+#include "mem.h"
+#include "output.h"
+#include "sandbox.h"
+#include "table.h"
+#include "text.h"
+
+/* What a part of the sandbox says is left out when it does not answer. */
+static json_t *part(struct client *c, const char *sandbox, const char *what) {
+        _cleanup_free_ char *id = client_escape(sandbox), *target = mem_printf("/v1/sandboxes/%s/%s", id, what);
+        struct api_error e;
+        json_t *j = NULL;
+
+        return client_call(c, "GET", target, NULL, 0, &j, &e) == 0 && j ? j : json_null();
+}
+
+static void print_map(const char *name, const json_t *map) {
+        const char *key;
+        json_t *v;
+        bool first = true;
+
+        if (json_object_size(map) == 0)
+                output_field(name, "-");
+        json_object_foreach((json_t *) (uintptr_t) map, key, v) {
+                output_fieldf(first ? name : "", "%s=%s", key, json_string_value(v) ? json_string_value(v) : "");
+                first = false;
+        }
+}
+
+static void print_usage(const json_t *usage) {
+        const json_t *host = json_object_get(usage, "host");
+        char memory[TEXT_SIZE], disk[TEXT_SIZE], cpu[TEXT_SIZE];
+
+        if (!json_is_object(host))
+                return;
+        text_size((uint64_t) member_int(host, "memory_bytes", 0), memory);
+        text_size((uint64_t) member_int(host, "disk_bytes", 0), disk);
+        text_duration((uint64_t) member_int(host, "cpu_us", 0) / 1000, cpu);
+        output_fieldf("On the host:", "%s of memory, %s of disk, %s of CPU time, %lld processes", memory, disk, cpu,
+                      (long long) member_int(host, "processes", 0));
+}
+
+static void print_commands(const json_t *commands) {
+        static const char *const headers[] = { "PROCESS", "STATE", "PID", "COMMAND", NULL };
+        const json_t *list = json_object_get(commands, "commands"), *one;
+        size_t i;
+
+        if (json_array_size(list) == 0)
+                return;
+        struct table *t = table_new(headers);
+        json_array_foreach(list, i, one) {
+                const json_t *args = json_object_get(one, "args"), *exit = json_object_get(one, "exit"), *a;
+                char *text = mem_dup(member_str(one, "cmd"));
+                size_t k;
+
+                json_array_foreach(args, k, a) {
+                        _cleanup_free_ char *old = text;
+                        text = mem_printf("%s %s", old, json_string_value(a) ? json_string_value(a) : "");
+                }
+                table_cell(t, member_str(one, "process_id"));
+                if (json_is_object(exit) && *member_str(exit, "signal"))
+                        table_cell(t, member_str(exit, "signal"));
+                else if (json_is_object(exit))
+                        table_cellf(t, "exited %lld", (long long) member_int(exit, "exitCode", -1));
+                else
+                        table_cell(t, member_str(one, "state"));
+                int64_t pid = member_int(one, "pid", 0);
+                if (pid > 0)
+                        table_cellf(t, "%lld", (long long) pid);
+                else
+                        table_cell(t, NULL);
+                table_cellf(t, "%.200s", text);
+                free(text);
+        }
+        putchar('\n');
+        table_print(t, stdout);
+        table_free(t);
+}
+
+static void print(const json_t *s, const json_t *usage, const json_t *commands) {
+        char memory[TEXT_SIZE], disk[TEXT_SIZE];
+        int64_t disk_mb = member_int(s, "disk_mb", 0);
+
+        text_size((uint64_t) member_int(s, "memory_mb", 0) << 20, memory);
+        text_size((uint64_t) disk_mb << 20, disk);
+        output_field("Id:", member_str(s, "id"));
+        if (*member_str(s, "name"))
+                output_field("Name:", member_str(s, "name"));
+        output_field("State:", member_str(s, "state"));
+        if (*member_str(s, "reason"))
+                output_field("Reason:", member_str(s, "reason"));
+        output_field("Template:", member_str(s, "template"));
+        output_field("Digest:", member_str(s, "digest"));
+        output_fieldf("Size:", "%s memory, %lld CPU%s, disk %s", memory, (long long) member_int(s, "cpus", 0),
+                      member_int(s, "cpus", 0) == 1 ? "" : "s", disk_mb ? disk : "as the template's");
+        output_time("Created:", json_string_value(json_object_get(s, "created_at")));
+        output_time("Started:", json_string_value(json_object_get(s, "started_at")));
+        output_time("Expires:", json_string_value(json_object_get(s, "expires_at")));
+        const json_t *timing = json_object_get(s, "timing");
+        if (json_is_object(timing))
+                output_fieldf("Start took:", "%.1f ms%s", (double) member_int(timing, "total_us", 0) / 1000,
+                              json_is_true(json_object_get(timing, "warm")) ? " (from the warm pool)" : "");
+        print_map("Metadata:", json_object_get(s, "metadata"));
+        print_map("Env:", json_object_get(s, "env"));
+        print_usage(usage);
+        print_commands(commands);
+}
+
+static int show(struct client *c, const char *sandbox) {
+        _cleanup_json_ json_t *s = NULL, *usage = NULL, *commands = NULL;
+        struct api_error e;
+
+        if (sandbox_get(c, sandbox, &s, &e) < 0)
+                return api_error_print(&e);
+        bool running = str_eq(member_str(s, "state"), "running");
+        usage = running ? part(c, sandbox, "usage") : json_null();
+        commands = running ? part(c, sandbox, "commands") : json_null();
+        if (!cli()->json) {
+                print(s, usage, commands);
+                return CLI_OK;
+        }
+        json_object_set(s, "usage", usage);
+        json_t *list = json_object_get(commands, "commands");
+        json_object_set(s, "commands", list ? list : json_null());
+        output_json(s);
+        return CLI_OK;
+}
+
+static int run(int argc, char **argv) {
+        struct error err = ERROR_INIT;
+        struct client *c = NULL;
+
+        (void) argc;
+        if (client_new(&c, &err) < 0)
+                return cli_fail_err(&err);
+        int rc = show(c, argv[0]);
+        client_free(c);
+        return rc;
+}
+
+const struct command command_info = {
+        .name = "info",
+        .synopsis = "SANDBOX",
+        .summary = "Show all about one sandbox: its state, use of the host, commands.",
+        .min_args = 1,
+        .max_args = 1,
+        .command_at = -1,
+        .args = { COMPLETE_SANDBOX },
+        .run = run,
+};

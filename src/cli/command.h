@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * The table of commands: one row per command, made where the command is written, gathered in
+ * command.c. Parser, help text, completion and the test that holds the manual against the program
+ * all read it.
+ */
+
+#include "opts.h"
+
+#define COMMAND_ARGS_MAX 3
+
+struct command {
+        const char *name;     /* "run", "template build" */
+        const char *synopsis; /* what follows the name: "[options] SANDBOX" */
+        const char *summary;  /* one line, in the list of commands */
+        const char *details;  /* paragraphs; a line that starts with a blank is an example */
+        const struct opt *opts;
+        int min_args, max_args; /* operands; max -1: any number */
+        int command_at;         /* see struct opt_spec */
+        bool raw;               /* parses its own arguments; opts is for help and completion only */
+        enum complete args[COMMAND_ARGS_MAX]; /* of operands; the last one is repeated */
+        int (*run)(int argc, char **argv); /* operands (raw: name and all); returns the exit code */
+};
+
+extern const struct command command_template_build, command_template_ls, command_template_rm, command_run,
+        command_create, command_ls, command_info, command_rm, command_exec, command_shell, command_cp,
+        command_logs, command_key_create, command_key_ls, command_key_rm, command_up, command_down,
+        command_doctor, command_version, command_help, command_complete;
+
+extern const struct command *const command_table[]; /* in the order of the help text; ends with NULL */
+extern const struct opt command_globals[];
+
+/* The command that the words name, longest first; *ret_words says how many words that took. NULL:
+ * none. The hidden "__complete" is found but not in command_table[]. */
+const struct command *command_find(int argc, char **argv, int *ret_words);
+/* Whether word starts the name of commands with two words ("template"). */
+bool command_is_group(const char *word);
+/* The name nearest to what was typed, or NULL. */
+const char *command_suggest(const char *word);
+
+int cmd_up(int argc, char **argv);
+int cmd_down(int argc, char **argv);
+int cmd_doctor(int argc, char **argv);

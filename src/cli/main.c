@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * cspace(1). main() reads the global options that stand before the command, finds the command in
+ * the table (command.c), parses its options by its row, and runs it. Everything a command does it
+ * does through the native API; `up`, `down` and `doctor` look after the services themselves.
+ */
+#include <fcntl.h>
+#include <locale.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/str.h"
+#include "cli.h"
+#include "command.h"
+#include "help.h"
+
+/* A terminal or pipe may hand the program fewer than three descriptors; a socket that became
+ * number 1 would receive the output. */
+static void sane_descriptors(void) {
+        int fd;
+
+        do
+                fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+        while (fd >= 0 && fd <= 2);
+        if (fd > 2)
+                close(fd);
+}
+
+static const char *non_empty(const char *s) {
+        return s && *s ? s : NULL;
+}
+
+static int check_operands(const struct command *c, int n, char **argv) {
+        if (n < c->min_args)
+                return cli_usage(n == 0 ? "an argument is missing: cspace %s %s"
+                                        : "more arguments are needed: cspace %s %s",
+                                 c->name, c->synopsis);
+        if (c->max_args >= 0 && n > c->max_args)
+                return cli_usage("argument \"%s\" is one too many", argv[c->max_args]);
+        return CLI_OK;
+}
+
+static int run_command(const struct command *c, int words, int argc, char **argv) {
+        const struct opt_spec spec = { c->opts, command_globals, c->command_at };
+        struct error err = ERROR_INIT;
+        bool help = false;
+
+        cli()->command = c->name;
+        if (c->raw && !(argc > words && (str_eq(argv[words], "--help") || str_eq(argv[words], "-h"))))
+                return c->run(argc - words + 1, argv + words - 1);
+        int n = opts_parse(&spec, argc - words, argv + words, &help, &err);
+        if (help) {
+                help_command(stdout, c);
+                return CLI_OK;
+        }
+        if (n < 0)
+                return cli_usage("%s", err.msg);
+        int rc = check_operands(c, n, argv + words);
+        return rc != CLI_OK ? rc : c->run(n, argv + words);
+}
+
+static int dispatch(int argc, char **argv) {
+        int words = 0;
+        const struct command *c = command_find(argc, argv, &words);
+
+        if (c)
+                return run_command(c, words, argc, argv);
+        if (command_is_group(argv[0])) {
+                if (argc > 1 && (str_eq(argv[1], "--help") || str_eq(argv[1], "-h"))) {
+                        help_group(stdout, argv[0]);
+                        return CLI_OK;
+                }
+                cli()->command = argv[0];
+                return argc == 1 ? cli_usage("a command is missing") : cli_usage("there is no command \"%s %s\"", argv[0], argv[1]);
+        }
+        const char *near = command_suggest(argv[0]);
+        if (near)
+                return cli_usage("there is no command \"%s\"; did you mean \"%s\"?", argv[0], near);
+        return cli_usage("there is no command \"%s\"", argv[0]);
+}
+
+static int start(int argc, char **argv) {
+        static bool version;
+        static const struct opt first[] = {
+                { "version", 'V', OPT_FLAG, &version, NULL, "", COMPLETE_NONE, 0, 0 },
+                OPT_END,
+        };
+        const struct opt_spec spec = { first, command_globals, 0 };
+        struct error err = ERROR_INIT;
+        bool help = false;
+
+        cli()->api = non_empty(getenv("CSPACE_API_URL"));
+        cli()->key = non_empty(getenv("CSPACE_API_KEY"));
+        int n = opts_parse(&spec, argc - 1, argv + 1, &help, &err);
+        if (n < 0)
+                return cli_usage("%s", err.msg);
+        if (help) {
+                help_overview(stdout);
+                return CLI_OK;
+        }
+        if (version) {
+                cli()->command = "version";
+                return command_version.run(0, NULL);
+        }
+        if (n == 0) {
+                help_overview(stderr);
+                return CLI_USAGE;
+        }
+        return dispatch(n, argv + 1);
+}
+
+int main(int argc, char **argv) {
+        sane_descriptors();
+        signal(SIGPIPE, SIG_IGN);
+        /* Names are UTF-8 whatever the user's language; nothing is formatted by locale. */
+        if (!setlocale(LC_CTYPE, "C.UTF-8"))
+                setlocale(LC_CTYPE, "");
+        int rc = cli_finish(start(argc, argv));
+        if (cli()->stuck)
+                _exit(rc); /* exit handlers would wait for the thread */
+        return rc;
+}

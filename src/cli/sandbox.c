@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sandbox.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/str.h"
+#include "exec.h"
+#include "mem.h"
+#include "operation.h"
+
+#define MIB (1024u * 1024)
+#define SANDBOX_DELETE_WAIT_S 60
+
+void sandbox_created_done(struct sandbox_created *s) {
+        free(s->id);
+        free(s->operation);
+        json_decref(s->sandbox);
+        *s = (struct sandbox_created){ 0 };
+}
+
+static void usage(struct api_error *e, const char *message) {
+        api_error_set(e, "usage", "%s", message);
+}
+
+static int add_size(json_t *body, const char *key, const char *option, uint64_t bytes, struct api_error *e) {
+        if (bytes == 0)
+                return 0;
+        if (bytes % MIB)
+                return api_error_set(e, "usage", "--%s: %llu bytes are no whole number of MiB; write it as 512M or 2G",
+                                     option, (unsigned long long) bytes);
+        return json_object_set_new(body, key, json_integer((json_int_t) (bytes / MIB)));
+}
+
+static int add_metadata(json_t *body, const struct opt_list *list, struct api_error *e) {
+        json_t *o = json_object();
+
+        for (size_t i = 0; i < list->n; i++) {
+                const char *eq = strchr(list->items[i], '=');
+                _cleanup_free_ char *key = mem_ndup(list->items[i], eq ? (size_t) (eq - list->items[i]) : 0);
+
+                if (!eq || !*key || json_object_set_new(o, key, json_string(eq + 1)) < 0) {
+                        json_decref(o);
+                        return api_error_set(e, "usage", "--metadata \"%s\" is not KEY=VALUE in UTF-8", list->items[i]);
+                }
+        }
+        return json_object_set_new(body, "metadata", o);
+}
+
+static json_t *create_body(const struct sandbox_options *o, struct api_error *e) {
+        _cleanup_json_ json_t *body = json_object();
+        struct error err = ERROR_INIT;
+        uint64_t ttl = 0;
+
+        json_t *env = exec_env(&o->env, &err);
+        if (!env) {
+                usage(e, err.msg);
+                return NULL;
+        }
+        json_object_set_new(body, "env", env);
+        if (json_object_set_new(body, "template", json_string(o->template ? o->template : "base")) < 0) {
+                usage(e, "--template is not UTF-8");
+                return NULL;
+        }
+        if (o->name && json_object_set_new(body, "name", json_string(o->name)) < 0) {
+                usage(e, "--name is not UTF-8");
+                return NULL;
+        }
+        if (o->ttl && str_to_seconds(o->ttl, &ttl) < 0) {
+                api_error_set(e, "usage", "--ttl \"%s\" is not a time; write it as 30s, 5m or 2h", o->ttl);
+                return NULL;
+        }
+        if (o->ttl)
+                json_object_set_new(body, "ttl_s", json_integer((json_int_t) ttl));
+        if (o->cpus)
+                json_object_set_new(body, "cpus", json_integer((json_int_t) o->cpus));
+        if (add_size(body, "memory_mb", "memory", o->memory, e) < 0 || add_size(body, "disk_mb", "disk", o->disk, e) < 0 ||
+            add_metadata(body, &o->metadata, e) < 0)
+                return NULL;
+        return STEAL(body);
+}
+
+int sandbox_create(struct client *c, const struct sandbox_options *o, struct sandbox_created *ret, struct api_error *e) {
+        _cleanup_json_ json_t *body = create_body(o, e), *answer = NULL;
+        json_t *sandbox = NULL, *op = NULL;
+        const char *id = NULL, *op_id = NULL;
+
+        if (!body || client_call(c, "POST", "/v1/sandboxes", body, 0, &answer, e) < 0)
+                return -1;
+        if (json_read_obj(answer, "sandbox", true, &sandbox, NULL) < 0 ||
+            json_read_str(sandbox, "id", true, 256, &id, NULL) < 0 ||
+            json_read_obj(answer, "operation", true, &op, NULL) < 0 || json_read_str(op, "id", true, 256, &op_id, NULL) < 0)
+                return api_error_set(e, "protocol", "cspaced answered a create without an id");
+        ret->id = mem_dup(id);
+        ret->operation = mem_dup(op_id);
+        ret->sandbox = json_incref(sandbox);
+        return 0;
+}
+
+int sandbox_wait(struct client *c, struct sandbox_created *s, struct api_error *e) {
+        struct progress *p = progress_new(false);
+
+        int r = operation_wait(c, s->operation, p, NULL, e);
+        progress_free(p);
+        return r;
+}
+
+int sandbox_get(struct client *c, const char *sandbox, json_t **ret, struct api_error *e) {
+        _cleanup_free_ char *id = client_escape(sandbox), *target = mem_printf("/v1/sandboxes/%s", id);
+
+        return client_call(c, "GET", target, NULL, 0, ret, e);
+}
+
+int sandbox_delete(struct client *c, const char *sandbox, struct api_error *e) {
+        _cleanup_free_ char *id = client_escape(sandbox);
+        _cleanup_free_ char *target = mem_printf("/v1/sandboxes/%s?wait=%d", id, SANDBOX_DELETE_WAIT_S);
+        _cleanup_json_ json_t *answer = NULL;
+        json_t *op = NULL;
+        const char *op_id = NULL;
+
+        if (client_call(c, "DELETE", target, NULL, SANDBOX_DELETE_WAIT_S * 1000 + CLIENT_TIMEOUT_MS, &answer, e) < 0)
+                return -1;
+        if (json_read_obj(answer, "operation", true, &op, NULL) < 0 || json_read_str(op, "id", true, 256, &op_id, NULL) < 0)
+                return 0; /* gone */
+        return operation_wait(c, op_id, NULL, NULL, e);
+}
