@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* The control service: what the host tells the guest. Only the warden reaches it. */
+#include "control.h"
+
+#include <errno.h>
+#include <malloc.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "api.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "boot.h"
+#include "gate.h"
+#include "metrics.h"
+#include "procs.h"
+#include "session.h"
+#include "watch.h"
+
+#define QUIESCE_KILL_MS 10000
+#define STOP_TERM_DEFAULT_MS 5000
+#define STOP_TERM_MAX_MS 600000
+#define STOP_KILL_MS 3000
+
+static void init(void *arg, struct http_x *x, struct buf *body) {
+        struct agent *a = arg;
+        struct error e = ERROR_INIT;
+        _cleanup_json_ json_t *req = NULL;
+        if (json_parse(buf_data(body), body->len, LIMIT_IDENTITY_JSON, &req, &e) < 0 ||
+            identity_apply(&a->identity, req, &e) < 0) {
+                api_fail(x, 400, "invalid_argument", "%s", e.msg);
+                return;
+        }
+        if (a->identity.warning.code)
+                log_warn("init: %s", a->identity.warning.msg);
+        a->stopping = false;
+        gate_open(a->gate);
+        api_json(x, 200, json_pack("{s:s,s:s}", "bootId", a->identity.boot_id, "agentVersion", CSPACE_VERSION));
+}
+
+/* An answer that waits for all processes to end. */
+struct ending {
+        struct agent *a;
+        struct http_x *x; /* NULL: the asker is gone */
+        bool power_off;
+};
+
+static void ending_gone(void *arg) {
+        struct ending *e = arg;
+        e->x = NULL;
+}
+
+static void ending_sent(void *arg) {
+        struct ending *e = arg;
+        bool power_off = e->power_off;
+        free(e);
+        if (power_off)
+                boot_power_off();
+}
+
+static const struct http_x_ops waiting_ops = { .on_abort = ending_gone, .on_done = ending_gone };
+static const struct http_x_ops sent_ops = { .on_abort = ending_sent, .on_done = ending_sent };
+
+static void quiesced(void *arg, int err) {
+        struct ending *e = arg;
+        struct agent *a = e->a;
+        struct http_x *x = e->x;
+        procs_forget_ended(a->procs);
+        identity_forget(&a->identity);
+        a->stopping = false;
+        sync();
+        (void) malloc_trim(0);
+        if (x) {
+                http_x_set_ops(x, &sent_ops, e);
+                if (err < 0)
+                        api_fail(x, 500, "busy", "processes are left that do not end");
+                else
+                        api_json(x, 200, json_object());
+        } else
+                free(e);
+}
+
+static void stopped(void *arg, int err) {
+        struct ending *e = arg;
+        (void) err; /* what did not end in time loses what it has not written */
+        sync();
+        e->power_off = e->a->pid1;
+        if (e->x) {
+                http_x_set_ops(e->x, &sent_ops, e);
+                api_json(e->x, 200, json_object());
+        } else
+                ending_sent(e);
+        if (!e->a->pid1)
+                uv_stop(e->a->loop);
+}
+
+static void end_all(struct agent *a, struct http_x *x, unsigned term_ms, unsigned kill_ms,
+                    void (*done)(void *arg, int err)) {
+        struct ending *e = calloc(1, sizeof *e);
+        if (!e) {
+                api_fail(x, 500, "internal", "out of memory");
+                return;
+        }
+        e->a = a;
+        e->x = x;
+        a->stopping = true;
+        watchers_forget(a->watchers);
+        if (term_ms == 0)
+                sessions_forget(a->sessions);
+        if (procs_stop_all(a->procs, term_ms, kill_ms, true, done, e) < 0) {
+                free(e);
+                api_fail(x, 409, "already_stopping", "the sandbox is already stopping");
+                return;
+        }
+        http_x_set_ops(x, &waiting_ops, e);
+}
+
+static void stop(void *arg, struct http_x *x, struct buf *body) {
+        struct error e = ERROR_INIT;
+        _cleanup_json_ json_t *req = NULL;
+        uint64_t ms = STOP_TERM_DEFAULT_MS;
+        if (body->len > 0 && (json_parse(buf_data(body), body->len, 4096, &req, &e) < 0 ||
+                              json_read_u64(req, "timeoutMs", false, 0, STOP_TERM_MAX_MS, &ms, &e) < 0)) {
+                api_fail(x, 400, "invalid_argument", "%s", e.msg);
+                return;
+        }
+        end_all(arg, x, (unsigned) ms, STOP_KILL_MS, stopped);
+}
+
+static void quiesce(void *arg, struct http_x *x, struct buf *body) {
+        (void) body;
+        end_all(arg, x, 0, QUIESCE_KILL_MS, quiesced);
+}
+
+static json_t *stats(struct agent *a) {
+        json_t *j = metrics_read();
+        if (j)
+                (void) json_object_set_new(j, "identified", json_boolean(a->identity.ready));
+        return j;
+}
+
+void control_on_request(void *arg, struct http_x *x) {
+        static const struct {
+                const char *path;
+                size_t max;
+                void (*call)(void *arg, struct http_x *x, struct buf *body);
+        } posts[] = {
+                { "/control/init", LIMIT_IDENTITY_JSON, init },
+                { "/control/quiesce", 4096, quiesce },
+                { "/control/stop", 4096, stop },
+        };
+        struct agent *a = arg;
+        const struct http1_head *h = http_x_head(x);
+        if (str_eq(h->target, "/control/stats") && str_eq(h->method, "GET")) {
+                api_json(x, 200, stats(a));
+                return;
+        }
+        for (size_t i = 0; i < ARRAY_SIZE(posts); i++)
+                if (str_eq(h->target, posts[i].path) && str_eq(h->method, "POST")) {
+                        (void) api_collect(x, posts[i].max, posts[i].call, NULL, a);
+                        return;
+                }
+        api_fail(x, 404, "not_found", "there is no %s %s", h->method, h->target);
+}

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * Who this sandbox is: what the host hands over with POST /control/init after each boot, restore
+ * and fork, and what must differ between two clones of one memory image.
+ */
+
+#include <stdbool.h>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "user.h"
+
+#define IDENTITY_ID_MAX 128
+#define IDENTITY_HOSTNAME_MAX 64 /* HOST_NAME_MAX of Linux */
+#define IDENTITY_TOKEN_MAX 512
+#define BOOT_ID_SIZE 37
+
+struct identity {
+        bool owns_machine; /* clock, host name, files under /etc and /run are the agent's to set */
+        bool ready; /* init was called, or is not needed */
+        char sandbox_id[IDENTITY_ID_MAX + 1];
+        json_t *env; /* of all commands; object of strings, never NULL */
+        char *token; /* NULL: none, everything is open */
+        char default_user[USER_NAME_MAX];
+        char *default_workdir; /* NULL: the user's home */
+        char boot_id[BOOT_ID_SIZE];
+        struct error warning; /* of the last apply: what could not be done, and did not matter */
+};
+
+int identity_init(struct identity *id, bool owns_machine, struct error *err);
+void identity_done(struct identity *id);
+
+/* Applies the body of POST /control/init. Nothing is merged: what the request leaves out is gone. */
+int identity_apply(struct identity *id, const json_t *req, struct error *err);
+/* Forgets everything that belonged to one sandbox, before a snapshot. */
+void identity_forget(struct identity *id);
+
+/* token may be NULL (header absent). */
+bool identity_token_ok(const struct identity *id, const char *token);
+/* The user a request names, or the default one when name is NULL or empty. A default user that
+ * the template does not have falls back to root. */
+int identity_user(const struct identity *id, const char *name, struct user *ret, struct error *err);
