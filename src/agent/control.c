@@ -18,12 +18,14 @@
 #include "metrics.h"
 #include "procs.h"
 #include "session.h"
+#include "timer.h"
 #include "watch.h"
 
 #define QUIESCE_KILL_MS 10000
 #define STOP_TERM_DEFAULT_MS 5000
 #define STOP_TERM_MAX_MS 600000
 #define STOP_KILL_MS 3000
+#define POWER_OFF_DELAY_MS 50
 
 static void init(void *arg, struct http_x *x, struct buf *body) {
         struct agent *a = arg;
@@ -53,14 +55,23 @@ static void ending_gone(void *arg) {
         e->x = NULL;
 }
 
-static void ending_sent(void *arg) {
-        struct ending *e = arg;
-        bool power_off = e->power_off;
-        free(e);
-        if (power_off)
-                boot_power_off();
+static void power_off(void *arg) {
+        (void) arg;
+        boot_power_off();
 }
 
+/* The answer is queued on the link; it leaves with the next turns of the loop. */
+static void ending_sent(void *arg) {
+        struct ending *e = arg;
+        struct timer *t = e->power_off ? timer_new(e->a->loop, power_off, NULL) : NULL;
+        if (t)
+                timer_start(t, POWER_OFF_DELAY_MS);
+        else if (e->power_off)
+                boot_power_off();
+        free(e);
+}
+
+static const struct http_x_ops no_ops = { 0 };
 static const struct http_x_ops waiting_ops = { .on_abort = ending_gone, .on_done = ending_gone };
 static const struct http_x_ops sent_ops = { .on_abort = ending_sent, .on_done = ending_sent };
 
@@ -110,12 +121,12 @@ static void end_all(struct agent *a, struct http_x *x, unsigned term_ms, unsigne
         watchers_forget(a->watchers);
         if (term_ms == 0)
                 sessions_forget(a->sessions);
+        http_x_set_ops(x, &waiting_ops, e); /* done may be called at once */
         if (procs_stop_all(a->procs, term_ms, kill_ms, true, done, e) < 0) {
+                http_x_set_ops(x, &no_ops, NULL);
                 free(e);
                 api_fail(x, 409, "already_stopping", "the sandbox is already stopping");
-                return;
         }
-        http_x_set_ops(x, &waiting_ops, e);
 }
 
 static void stop(void *arg, struct http_x *x, struct buf *body) {
