@@ -16,9 +16,8 @@
 #include "base/buf.h"
 #include "base/fd.h"
 #include "io/stream.h"
+#include "loop.h"
 #include "test.h"
-
-#define WAIT_MS 10000
 
 /* What one side of a stream has seen. */
 struct end {
@@ -62,34 +61,6 @@ static void end_init(struct end *e, uv_loop_t *loop, int fd) {
 static void end_done(struct end *e) {
         stream_close(STEAL(e->s));
         buf_done(&e->in);
-}
-
-static void on_timeout(uv_timer_t *t) {
-        (void) t;
-        fail_msg("condition not met in time");
-}
-
-/* Runs the loop until cond holds. */
-#define RUN_UNTIL(loop, cond)                                            \
-        do {                                                             \
-                uv_timer_t t_;                                           \
-                uv_timer_init((loop), &t_);                              \
-                uv_timer_start(&t_, on_timeout, WAIT_MS, 0);             \
-                while (!(cond))                                          \
-                        uv_run((loop), UV_RUN_ONCE);                     \
-                uv_close((uv_handle_t *) &t_, NULL);                     \
-                uv_run((loop), UV_RUN_NOWAIT);                           \
-        } while (0)
-
-/* Runs what is pending, without waiting for anything; returns the wake-ups that had an effect. */
-static void run_pending(uv_loop_t *loop) {
-        for (int i = 0; i < 20; i++)
-                uv_run(loop, UV_RUN_NOWAIT);
-}
-
-static void loop_done(uv_loop_t *loop) {
-        uv_run(loop, UV_RUN_DEFAULT);
-        assert_int_equal(uv_loop_close(loop), 0);
 }
 
 static void tcp_pair(int fds[2]) {
@@ -344,33 +315,6 @@ static void test_gone_after_eof(void **state) {
         assert_int_equal(a.n_err, 1);
         end_done(&a);
         loop_done(&loop);
-}
-
-static void on_prepare(uv_prepare_t *p) {
-        ++*(unsigned *) p->data;
-}
-static void on_window(uv_timer_t *t) {
-        *(bool *) t->data = true;
-}
-
-/* How often the loop goes round in 100 ms. */
-static unsigned count_rounds(uv_loop_t *loop) {
-        unsigned n = 0;
-        bool over = false;
-        uv_prepare_t p;
-        uv_timer_t t;
-        uv_prepare_init(loop, &p);
-        uv_timer_init(loop, &t);
-        p.data = &n;
-        t.data = &over;
-        uv_prepare_start(&p, on_prepare);
-        uv_timer_start(&t, on_window, 100, 0);
-        while (!over)
-                uv_run(loop, UV_RUN_ONCE);
-        uv_close((uv_handle_t *) &p, NULL);
-        uv_close((uv_handle_t *) &t, NULL);
-        uv_run(loop, UV_RUN_NOWAIT);
-        return n;
 }
 
 /* A character device whose other side is closed (as a virtio port without a host end) has a
