@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "confine.h"
+
+#include <errno.h>
+#include <seccomp.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+#include "base/cleanup.h"
+
+/* Names as libseccomp knows them; those that an architecture lacks are passed over. */
+static const char *const allowed[] = {
+        /* the loop */
+        "epoll_wait", "epoll_pwait", "epoll_pwait2", "epoll_ctl", "epoll_create1", "poll", "ppoll",
+        "eventfd2", "pipe2", "timerfd_create", "timerfd_settime",
+        /* descriptors that are there already, and accepted ones */
+        "read", "readv", "write", "writev", "close", "fstat", "newfstatat", "lseek", "ioctl", "fcntl",
+        "accept4", "connect", "sendto", "sendmsg", "recvfrom", "recvmsg", "shutdown", "getsockopt",
+        "setsockopt", "getsockname", "getpeername", "fsync", "fdatasync",
+        /* memory */
+        "munmap", "mremap", "brk", "madvise",
+        /* time, numbers, signals, end */
+        "clock_gettime", "clock_nanosleep", "nanosleep", "gettimeofday", "getrandom", "getpid", "gettid", "futex",
+        "sched_yield", "rt_sigaction", "rt_sigprocmask", "rt_sigreturn", "restart_syscall", "tgkill", "exit",
+        "exit_group",
+};
+
+static const char *const for_threads[] = {
+        "clone", "set_robust_list", "rseq", "sched_getaffinity", "prctl",
+};
+
+static int allow(scmp_filter_ctx ctx, const char *const *names, size_t n) {
+        for (size_t i = 0; i < n; i++) {
+                int nr = seccomp_syscall_resolve_name(names[i]);
+                if (nr == __NR_SCMP_ERROR || nr < 0)
+                        continue;
+                int r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, nr, 0);
+                if (r < 0)
+                        return r;
+        }
+        return 0;
+}
+
+static int add_rules(scmp_filter_ctx ctx, bool threads) {
+        int r = allow(ctx, allowed, ARRAY_SIZE(allowed));
+        if (r >= 0 && threads)
+                r = allow(ctx, for_threads, ARRAY_SIZE(for_threads));
+        if (r >= 0)
+                r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(socket), 1, SCMP_A0(SCMP_CMP_EQ, AF_UNIX));
+        if (r >= 0)
+                r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(socketpair), 1, SCMP_A0(SCMP_CMP_EQ, AF_UNIX));
+        /* Memory that can be executed is not made any more. */
+        if (r >= 0)
+                r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(mmap), 1,
+                                     SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0));
+        if (r >= 0)
+                r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(mprotect), 1,
+                                     SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0));
+        /* glibc falls back to clone. */
+        if (r >= 0)
+                r = seccomp_rule_add(ctx, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0);
+        return r;
+}
+
+int confine(bool threads, struct error *err) {
+        const struct rlimit no_core = { 0, 0 };
+        if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 ||
+            setrlimit(RLIMIT_CORE, &no_core) < 0)
+                return error_errno(err, errno, "cannot give up privileges");
+        scmp_filter_ctx ctx = seccomp_init(SCMP_ACT_KILL_PROCESS);
+        if (!ctx)
+                return error_set(err, -ENOMEM, "seccomp: out of memory");
+        int r = add_rules(ctx, threads);
+        if (r >= 0)
+                r = seccomp_load(ctx);
+        seccomp_release(ctx);
+        return r < 0 ? error_errno(err, r, "seccomp") : 0;
+}

@@ -1,0 +1,610 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "vmm/vmm.h"
+
+/*
+ * QEMU: microvm machine, KVM or TCG.
+ *
+ * The VM is not our child (rootd started the stub that becomes it) and may outlive us, so that the
+ * only signs of life are its sockets. QMP is connected to before the VM runs: the connection waits
+ * in the backlog of a listening socket that only the VM holds, becomes the greeting when QEMU is up,
+ * or is reset when it dies. There is nothing to poll and no race.
+ *
+ *   boot     stub -> greeting -> running
+ *   restore  stub -> greeting -> migrate-incoming -> MIGRATION completed: loaded; run: cont -> running
+ *   adopt    greeting -> query-status -> running, or loaded when paused
+ *   snapshot stop -> migrate -> MIGRATION completed -> quit -> QMP closed -> fsync of the files
+ *
+ * The commands of a chain are sent in one go where QEMU runs them in order anyway.
+ */
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/str.h"
+#include "stub.h"
+#include "tail.h"
+#include "vmm/qemu_args.h"
+#include "vmm/qmp.h"
+
+#define QEMU_QMP_PATH "qmp.sock"
+#define QEMU_PORT_PATH "port.sock"
+#define QEMU_STDERR_KEEP 1024
+#define QEMU_CONSOLE_KEEP 8192
+#define REASON_MAX (ERROR_MSG_MAX - 1)
+
+enum mode { MODE_BOOT, MODE_RESTORE, MODE_ADOPT };
+
+struct qemu {
+        struct vmm base; /* first */
+        struct vmm_config cfg;
+        enum mode mode;
+
+        uv_poll_t stub_poll;
+        bool stub_polled;
+        struct stream_connect *connecting;
+        struct qmp *qmp;
+        struct tail *errors, *console;
+        char words[QEMU_CONSOLE_KEEP + QEMU_STDERR_KEEP + 64];
+
+        uint64_t start_us, greeting_us, loaded_us;
+        bool loading, loaded, running, ended, freed;
+        char shutdown[64]; /* reason of a SHUTDOWN event; "" none came */
+
+        struct {
+                vmm_done cb;
+                void *arg;
+                bool migrated, syncing;
+                int step;
+                uv_fs_t fs;
+        } snap;
+};
+
+static struct qemu *of(struct vmm *v) {
+        return (struct qemu *) v;
+}
+
+/* ---- end ----------------------------------------------------------------------------------- */
+
+static void close_channels(struct qemu *q) {
+        if (q->connecting)
+                stream_connect_cancel(STEAL(q->connecting));
+        qmp_free(STEAL(q->qmp));
+}
+
+static void end(struct qemu *q, enum vmm_end how, const char *reason) {
+        if (q->ended)
+                return;
+        q->ended = true;
+        char text[REASON_MAX + 1];
+        tail_drain(q->errors);
+        const char *said = tail_text(q->errors);
+        if (how == VMM_FAILED && *said)
+                snprintf(text, sizeof(text), "%s (%.*s)", reason, (int) strcspn(said, "\n"), said);
+        else
+                snprintf(text, sizeof(text), "%s", reason);
+        close_channels(q);
+        if (q->snap.cb) {
+                struct error e = ERROR_INIT;
+                int r = error_set(&e, -EIO, "the VM ended before its snapshot was written: %s", text);
+                vmm_done cb = STEAL(q->snap.cb);
+                cb(q->snap.arg, r, &e);
+        }
+        q->base.handler->on_end(q->base.arg, how, text);
+}
+
+static void end_failed(struct qemu *q, const struct error *e, const char *what) {
+        char text[REASON_MAX + 1];
+        snprintf(text, sizeof(text), "%s: %s", what, e ? e->msg : "unknown error");
+        end(q, VMM_FAILED, text);
+}
+
+static void release(struct qemu *q) {
+        if (q->stub_polled || q->snap.syncing)
+                return;
+        vmm_config_close(&q->cfg);
+        free(q);
+}
+
+/* ---- snapshot ------------------------------------------------------------------------------ */
+
+static void snapshot_done(struct qemu *q, const struct error *e) {
+        vmm_done cb = STEAL(q->snap.cb);
+        if (e)
+                return cb(q->snap.arg, e->code, e);
+        q->ended = true; /* as was wanted: on_end says nothing about it */
+        close_channels(q);
+        cb(q->snap.arg, 0, NULL);
+}
+
+static void fsync_next(struct qemu *q);
+
+static void on_fsynced(uv_fs_t *req) {
+        struct qemu *q = CONTAINER_OF(req, struct qemu, snap.fs);
+        ssize_t r = req->result;
+        uv_fs_req_cleanup(req);
+        q->snap.syncing = false;
+        if (q->freed)
+                return release(q);
+        if (r < 0) {
+                struct error e = ERROR_INIT;
+                error_errno(&e, (int) r, "cannot make the snapshot durable");
+                return snapshot_done(q, &e);
+        }
+        q->snap.step++;
+        fsync_next(q);
+}
+
+static void fsync_next(struct qemu *q) {
+        const int fds[] = { q->cfg.mem, q->cfg.state, q->cfg.disk };
+        if (q->snap.step == (int) ARRAY_SIZE(fds))
+                return snapshot_done(q, NULL);
+        int r = uv_fs_fsync(q->base.loop, &q->snap.fs, fds[q->snap.step], on_fsynced);
+        if (r < 0) {
+                struct error e = ERROR_INIT;
+                error_errno(&e, r, "cannot make the snapshot durable");
+                return snapshot_done(q, &e);
+        }
+        q->snap.syncing = true;
+}
+
+static void on_snapshot_command(void *arg, int err, const struct error *e, const json_t *ret) {
+        struct qemu *q = arg;
+        (void) ret;
+        if (err == 0 || !q->snap.cb || q->snap.migrated)
+                return;
+        snapshot_done(q, e);
+}
+
+static void snapshot_migrated(struct qemu *q, const char *status) {
+        if (!str_eq(status, "completed")) {
+                struct error e = ERROR_INIT;
+                error_set(&e, -EIO, "QEMU could not write the VM's state");
+                return snapshot_done(q, &e);
+        }
+        q->snap.migrated = true;
+        qmp_send(q->qmp, on_snapshot_command, q, "quit", NULL); /* its socket's end is the next step */
+}
+
+static void op_snapshot(struct vmm *v, vmm_done cb, void *arg) {
+        struct qemu *q = of(v);
+        struct error e = ERROR_INIT;
+        if (q->mode != MODE_BOOT || q->cfg.state < 0 || q->cfg.mem < 0)
+                error_set(&e, -ENOTSUP, "this VM was not started to be snapshotted");
+        else if (q->snap.cb || q->ended || !q->qmp)
+                error_set(&e, -EBUSY, "the VM is being snapshotted or has ended");
+        if (e.code < 0)
+                return cb(arg, e.code, &e);
+        q->snap.cb = cb;
+        q->snap.arg = arg;
+        qmp_send(q->qmp, on_snapshot_command, q, "stop", NULL);
+        qmp_send(q->qmp, on_snapshot_command, q, "migrate-set-capabilities", "{s:[{s:s,s:b},{s:s,s:b}]}",
+                 "capabilities", "capability", "x-ignore-shared", "state", 1, "capability", "events", "state", 1);
+        char uri[16];
+        snprintf(uri, sizeof(uri), "fd:%d", QEMU_FD_STATE);
+        qmp_send(q->qmp, on_snapshot_command, q, "migrate", "{s:s}", "uri", uri);
+}
+
+/* ---- QMP ----------------------------------------------------------------------------------- */
+
+static void on_greeting(void *arg) {
+        struct qemu *q = arg;
+        q->greeting_us = clock_mono_us();
+}
+
+static void is_running(struct qemu *q) {
+        if (q->running || q->ended)
+                return;
+        q->running = true;
+        q->base.handler->on_running(q->base.arg);
+}
+
+static void on_migration(struct qemu *q, const char *status) {
+        if (q->snap.cb) {
+                if (!q->snap.migrated && (str_eq(status, "completed") || str_eq(status, "failed")))
+                        snapshot_migrated(q, status);
+        } else if (q->loading && str_eq(status, "completed")) {
+                q->loading = false;
+                q->loaded = true;
+                q->loaded_us = clock_mono_us();
+                q->base.handler->on_loaded(q->base.arg);
+        } else if (q->loading && str_eq(status, "failed")) {
+                end(q, VMM_FAILED, "the snapshot cannot be loaded");
+        }
+}
+
+static void on_event(void *arg, const char *name, const json_t *data) {
+        struct qemu *q = arg;
+        if (str_eq(name, "MIGRATION")) {
+                const char *status = json_string_value(json_object_get(data, "status"));
+                on_migration(q, status ? status : "");
+        } else if (str_eq(name, "SHUTDOWN")) {
+                const char *why = json_string_value(json_object_get(data, "reason"));
+                snprintf(q->shutdown, sizeof(q->shutdown), "%s", why ? why : "unknown");
+        }
+}
+
+static const char *shutdown_text(const char *reason) {
+        static const struct {
+                const char *reason, *text;
+        } known[] = {
+                { "guest-shutdown", "the guest powered off" },
+                { "guest-reset", "the guest rebooted" },
+                { "guest-panic", "the guest's kernel panicked" },
+                { "host-qmp-quit", "stopped" },
+                { "host-signal", "ended by a signal" },
+        };
+        for (size_t i = 0; i < ARRAY_SIZE(known); i++)
+                if (str_eq(reason, known[i].reason))
+                        return known[i].text;
+        return NULL;
+}
+
+static void on_qmp_close(void *arg, int err, const char *why) {
+        struct qemu *q = arg;
+        if (q->snap.cb && q->snap.migrated) {
+                q->snap.step = 0;
+                return fsync_next(q);
+        }
+        const char *text = shutdown_text(q->shutdown);
+        char failure[128];
+        if (text)
+                return end(q, VMM_EXITED, text);
+        if (err == -EPROTO)
+                snprintf(failure, sizeof(failure), "QEMU does not keep to its protocol: %s", why);
+        else
+                snprintf(failure, sizeof(failure), "QEMU ended unexpectedly");
+        end(q, VMM_FAILED, failure);
+}
+
+static const struct qmp_handler qmp_handler = {
+        .on_greeting = on_greeting,
+        .on_event = on_event,
+        .on_close = on_qmp_close,
+};
+
+static void on_start_command(void *arg, int err, const struct error *e, const json_t *ret) {
+        (void) ret;
+        if (err < 0 && err != -ECANCELED && err != -ECONNRESET)
+                end_failed(arg, e, "QEMU refused a command");
+}
+
+static void on_boot_ready(void *arg, int err, const struct error *e, const json_t *ret) {
+        struct qemu *q = arg;
+        on_start_command(q, err, e, ret);
+        if (err < 0)
+                return;
+        q->loaded_us = clock_mono_us();
+        is_running(q);
+}
+
+static void on_adopted(void *arg, int err, const struct error *e, const json_t *ret) {
+        struct qemu *q = arg;
+        on_start_command(q, err, e, ret);
+        if (err < 0)
+                return;
+        const char *status = json_string_value(json_object_get(ret, "status"));
+        q->loaded_us = clock_mono_us();
+        if (str_eq(status, "running"))
+                is_running(q);
+        else if (str_eq(status, "paused"))
+                q->base.handler->on_loaded(q->base.arg);
+        else
+                end(q, VMM_FAILED, "the VM that was left is in no state to be taken over");
+}
+
+static void on_qmp_connected(void *arg, int err, struct stream *s) {
+        struct qemu *q = arg;
+        q->connecting = NULL;
+        if (err < 0)
+                return end(q, VMM_FAILED, q->mode == MODE_ADOPT ? "the VM is gone" : "QEMU did not start");
+        q->qmp = qmp_new(s, &qmp_handler, q);
+        if (!q->qmp)
+                return end(q, VMM_FAILED, "out of memory");
+        qmp_send(q->qmp, q->mode == MODE_BOOT ? on_boot_ready : on_start_command, q, "qmp_capabilities", NULL);
+        if (q->mode == MODE_ADOPT) {
+                qmp_send(q->qmp, on_adopted, q, "query-status", NULL);
+        } else if (q->mode == MODE_RESTORE) {
+                char uri[16];
+                snprintf(uri, sizeof(uri), "fd:%d", QEMU_FD_STATE);
+                q->loading = true;
+                qmp_send(q->qmp, on_start_command, q, "migrate-set-capabilities", "{s:[{s:s,s:b},{s:s,s:b}]}",
+                         "capabilities", "capability", "x-ignore-shared", "state", 1, "capability", "events",
+                         "state", 1);
+                qmp_send(q->qmp, on_start_command, q, "migrate-incoming", "{s:s}", "uri", uri);
+        }
+}
+
+/* ---- start --------------------------------------------------------------------------------- */
+
+/* The stub answers only to say why it could not exec; its end closes on a successful one. */
+static void on_stub(uv_poll_t *h, int status, int events) {
+        struct qemu *q = h->data;
+        (void) events;
+        char text[256];
+        ssize_t n = status < 0 ? 0 : recv(q->cfg.stub, text, sizeof(text) - 1, MSG_DONTWAIT);
+        if (n < 0 && (errno == EAGAIN || errno == EINTR))
+                return;
+        uv_poll_stop(h);
+        q->cfg.stub = fd_close(q->cfg.stub);
+        if (n <= 0)
+                return;
+        text[n] = '\0';
+        struct error e = ERROR_INIT;
+        error_set(&e, -EIO, "%s", text);
+        end_failed(q, &e, "the VM could not be started");
+}
+
+static int watch_stub(struct qemu *q, struct error *err) {
+        int r = uv_poll_init(q->base.loop, &q->stub_poll, q->cfg.stub);
+        if (r < 0)
+                return error_errno(err, r, "VM stub");
+        q->stub_poll.data = q;
+        q->stub_polled = true;
+        uv_poll_start(&q->stub_poll, UV_READABLE, on_stub);
+        return 0;
+}
+
+static int make_tails(struct qemu *q, int *ret_stderr, int *ret_console, struct error *err) {
+        _cleanup_fd_ int console = -EBADF, errors = -EBADF;
+        int p[2], r;
+        if (pipe2(p, O_CLOEXEC) < 0)
+                return error_errno(err, errno, "pipe");
+        errors = p[1];
+        r = tail_new(q->base.loop, p[0], QEMU_STDERR_KEEP, &q->errors, err);
+        if (r < 0)
+                return r;
+        if (q->mode == MODE_BOOT) {
+                if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, p) < 0)
+                        return error_errno(err, errno, "socketpair");
+                console = p[1];
+                r = tail_new(q->base.loop, p[0], QEMU_CONSOLE_KEEP, &q->console, err);
+                if (r < 0)
+                        return r;
+        }
+        *ret_stderr = fd_steal(&errors);
+        *ret_console = fd_steal(&console);
+        return 0;
+}
+
+static int send_to_stub(struct qemu *q, int errors, int console, struct error *err) {
+        const struct vmm_config *c = &q->cfg;
+        bool boot = q->mode == MODE_BOOT;
+        _cleanup_buf_ struct buf strings = BUF_INIT(STUB_MESSAGE_MAX);
+        size_t n_argv, n_env;
+        int r = qemu_args(c, boot, boot ? tsc_khz() : 0, &strings, &n_argv, err);
+        if (r >= 0)
+                r = qemu_env(c, &strings, &n_env, err);
+        if (r < 0)
+                return r;
+        const struct stub_fd all[] = {
+                { errors, STDERR_FILENO },
+                { c->qmp_listen, QEMU_FD_QMP },
+                { c->port_listen, QEMU_FD_PORT },
+                { c->tap, QEMU_FD_TAP },
+                { c->disk, QEMU_FD_DISK },
+                { c->mem, QEMU_FD_MEM },
+                { c->state, QEMU_FD_STATE },
+                { boot ? c->kernel : -EBADF, QEMU_FD_KERNEL },
+                { boot ? c->initrd : -EBADF, QEMU_FD_INITRD },
+                { console, QEMU_FD_CONSOLE },
+        };
+        struct stub_fd fds[ARRAY_SIZE(all)];
+        size_t n = 0;
+        for (size_t i = 0; i < ARRAY_SIZE(all); i++)
+                if (all[i].from >= 0)
+                        fds[n++] = all[i];
+        return stub_send(c->stub, buf_data(&strings), strings.len, n_argv, n_env, fds, n, err);
+}
+
+static int connect_qmp(struct qemu *q, struct error *err) {
+        int r = stream_connect_unix(q->base.loop, QEMU_QMP_PATH, on_qmp_connected, q, &q->connecting, err);
+        return r < 0 ? error_wrap(err, "VM") : 0;
+}
+
+static int start(struct qemu *q, enum mode mode, struct error *err) {
+        struct vmm_config *c = &q->cfg;
+        bool boot = mode == MODE_BOOT;
+        q->mode = mode;
+        if (c->stub < 0 || c->disk < 0 || c->mem < 0 || c->state < 0 || c->qmp_listen < 0 || c->port_listen < 0 ||
+            (boot && (c->kernel < 0 || c->initrd < 0)))
+                return error_set(err, -EBADF, "a descriptor that a VM needs is missing");
+        _cleanup_fd_ int errors = -EBADF, console = -EBADF;
+        q->start_us = clock_mono_us();
+        int r = connect_qmp(q, err);
+        if (r >= 0)
+                r = make_tails(q, &errors, &console, err);
+        if (r >= 0)
+                r = send_to_stub(q, errors, console, err);
+        if (r >= 0)
+                r = watch_stub(q, err);
+        if (r < 0)
+                return r;
+        /* What only the VM shall hold from here on. A snapshot still needs its files. */
+        c->qmp_listen = fd_close(c->qmp_listen);
+        c->port_listen = fd_close(c->port_listen);
+        c->tap = fd_close(c->tap);
+        c->kernel = fd_close(c->kernel);
+        c->initrd = fd_close(c->initrd);
+        if (!boot) {
+                c->disk = fd_close(c->disk);
+                c->mem = fd_close(c->mem);
+                c->state = fd_close(c->state);
+        }
+        return 0;
+}
+
+static int op_boot(struct vmm *v, struct error *err) {
+        return start(of(v), MODE_BOOT, err);
+}
+
+static int op_restore(struct vmm *v, struct error *err) {
+        return start(of(v), MODE_RESTORE, err);
+}
+
+static int op_adopt(struct vmm *v, struct error *err) {
+        struct qemu *q = of(v);
+        q->mode = MODE_ADOPT;
+        q->start_us = clock_mono_us();
+        return connect_qmp(q, err);
+}
+
+/* ---- the rest of the table ----------------------------------------------------------------- */
+
+static void on_cont(void *arg, int err, const struct error *e, const json_t *ret) {
+        on_start_command(arg, err, e, ret);
+        if (err == 0)
+                is_running(arg);
+}
+
+static void op_run(struct vmm *v) {
+        struct qemu *q = of(v);
+        if (q->qmp && !q->ended)
+                qmp_send(q->qmp, on_cont, q, "cont", NULL);
+}
+
+struct call {
+        vmm_done cb;
+        void *arg;
+        vmm_stats_cb stats_cb;
+};
+
+static void on_called(void *arg, int err, const struct error *e, const json_t *ret) {
+        _cleanup_free_ struct call *c = arg;
+        (void) ret;
+        c->cb(c->arg, err, e);
+}
+
+static void call(struct vmm *v, const char *command, vmm_done cb, void *arg) {
+        struct qemu *q = of(v);
+        struct error e = ERROR_INIT;
+        struct call *c = q->qmp && !q->ended ? malloc(sizeof(*c)) : NULL;
+        if (!c) {
+                error_set(&e, -ENOTCONN, "there is no VM to talk to");
+                return cb(arg, e.code, &e);
+        }
+        *c = (struct call){ .cb = cb, .arg = arg };
+        qmp_send(q->qmp, on_called, c, command, NULL);
+}
+
+static void op_pause(struct vmm *v, vmm_done cb, void *arg) {
+        call(v, "stop", cb, arg);
+}
+
+static void op_resume(struct vmm *v, vmm_done cb, void *arg) {
+        call(v, "cont", cb, arg);
+}
+
+/* -no-reboot makes an end of every reset, also of this one, while it is in force. */
+static void op_reset(struct vmm *v, vmm_done cb, void *arg) {
+        struct qemu *q = of(v);
+        if (q->qmp && !q->ended)
+                qmp_send(q->qmp, NULL, NULL, "set-action", "{s:s}", "reboot", "reset");
+        call(v, "system_reset", cb, arg);
+        if (q->qmp && !q->ended)
+                qmp_send(q->qmp, NULL, NULL, "set-action", "{s:s}", "reboot", "shutdown");
+}
+
+static void op_stop(struct vmm *v) {
+        struct qemu *q = of(v);
+        if (q->qmp && !q->ended)
+                qmp_send(q->qmp, NULL, NULL, "quit", NULL);
+}
+
+static void on_stats(void *arg, int err, const struct error *e, const json_t *ret) {
+        _cleanup_free_ struct call *c = arg;
+        (void) e;
+        const json_t *disk = json_object_get(json_array_get(ret, 0), "stats");
+        struct vmm_stats st = {
+                .disk_read = (uint64_t) json_integer_value(json_object_get(disk, "rd_bytes")),
+                .disk_written = (uint64_t) json_integer_value(json_object_get(disk, "wr_bytes")),
+        };
+        c->stats_cb(c->arg, err, &st);
+}
+
+static void op_stats(struct vmm *v, vmm_stats_cb cb, void *arg) {
+        struct qemu *q = of(v);
+        struct vmm_stats none = { 0 };
+        struct call *c = q->qmp && !q->ended ? malloc(sizeof(*c)) : NULL;
+        if (!c)
+                return cb(arg, -ENOTCONN, &none);
+        *c = (struct call){ .arg = arg, .stats_cb = cb };
+        qmp_send(q->qmp, on_stats, c, "query-blockstats", NULL);
+}
+
+static void op_times(struct vmm *v, uint64_t *ret_spawn_us, uint64_t *ret_load_us) {
+        struct qemu *q = of(v);
+        *ret_spawn_us = q->greeting_us > q->start_us ? q->greeting_us - q->start_us : 0;
+        *ret_load_us = q->loaded_us > q->greeting_us ? q->loaded_us - q->greeting_us : 0;
+}
+
+static int op_open_stream(struct vmm *v, stream_connect_cb cb, void *arg, struct error *err) {
+        struct stream_connect *c;
+        return stream_connect_unix(v->loop, QEMU_PORT_PATH, cb, arg, &c, err);
+}
+
+static const char *op_last_words(struct vmm *v) {
+        struct qemu *q = of(v);
+        tail_drain(q->errors);
+        tail_drain(q->console);
+        snprintf(q->words, sizeof(q->words), "%s%s", tail_text(q->errors), tail_text(q->console));
+        return q->words;
+}
+
+static void on_stub_closed(uv_handle_t *h) {
+        struct qemu *q = h->data;
+        q->stub_polled = false;
+        release(q);
+}
+
+static void op_free(struct vmm *v) {
+        struct qemu *q = of(v);
+        q->ended = q->freed = true;
+        q->snap.cb = NULL;
+        close_channels(q);
+        tail_free(q->errors);
+        tail_free(q->console);
+        if (!q->stub_polled)
+                return release(q);
+        uv_poll_stop(&q->stub_poll);
+        q->cfg.stub = fd_close(q->cfg.stub);
+        uv_close((uv_handle_t *) &q->stub_poll, on_stub_closed);
+}
+
+static const struct vmm_ops qemu_ops = {
+        .name = "qemu",
+        .boot = op_boot,
+        .restore = op_restore,
+        .adopt = op_adopt,
+        .run = op_run,
+        .pause = op_pause,
+        .resume = op_resume,
+        .reset = op_reset,
+        .snapshot = op_snapshot,
+        .stop = op_stop,
+        .stats = op_stats,
+        .times = op_times,
+        .open_stream = op_open_stream,
+        .last_words = op_last_words,
+        .free = op_free,
+};
+
+int vmm_qemu_new(struct vmm_config *cfg, struct vmm **ret, struct error *err) {
+        struct qemu *q = calloc(1, sizeof(*q));
+        if (!q)
+                return error_set(err, -ENOMEM, "out of memory");
+        q->base.ops = &qemu_ops;
+        q->base.caps = VMM_CAP_PAUSE | VMM_CAP_SNAPSHOT | VMM_CAP_RESET | VMM_CAP_ADOPT;
+        q->cfg = *cfg;
+        struct vmm_config none = *cfg;
+        none.stub = none.tap = none.disk = none.mem = none.state = -EBADF;
+        none.kernel = none.initrd = none.qmp_listen = none.port_listen = -EBADF;
+        *cfg = none;
+        *ret = &q->base;
+        return 0;
+}

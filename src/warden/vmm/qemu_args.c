@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "vmm/qemu_args.h"
+
+/*
+ * Devices and their order are part of a snapshot: whatever is given in "boot" must be given in
+ * "restore" as well, only what stands behind a device may differ (console: a pipe or nothing).
+ *
+ * Choices that were measured (QEMU 7.2, TCG):
+ *   microvm, x-option-roms=off   no BIOS and no option ROM between start and kernel
+ *   tb-size=64                   translation cache; 32 thrashes, more is memory for nothing
+ *   -cpu max                     has ARAT: without it a guest ticks all the time when idle
+ *   no kernel, no initrd         in "restore": they would only be read into memory again
+ *   -incoming defer              the state is then loaded from an inherited descriptor
+ *   drop-cache=off               opening the disk must not flush it out of the page cache
+ */
+
+#include <errno.h>
+#include <stdarg.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/str.h"
+
+#define TCG_CACHE_MB 64
+#define QEMU_SYSTEM "/usr/bin/qemu-system-x86_64"
+#define QEMU_MICROVM "/usr/bin/qemu-system-x86_64-microvm" /* same package: KVM only, far fewer libraries */
+
+struct args {
+        struct buf *out;
+        size_t n;
+        int err;
+};
+
+static void add(struct args *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void add(struct args *a, const char *fmt, ...) {
+        va_list ap;
+        va_start(ap, fmt);
+        int r = buf_vprintf(a->out, fmt, ap);
+        va_end(ap);
+        if (r >= 0)
+                r = buf_append(a->out, "", 1);
+        if (r < 0 && a->err == 0)
+                a->err = r;
+        a->n++;
+}
+
+static void add2(struct args *a, const char *option, const char *value) {
+        add(a, "%s", option);
+        add(a, "%s", value);
+}
+
+static const char *binary(const struct vmm_config *c, bool kvm) {
+        if (c->qemu && *c->qemu)
+                return c->qemu;
+        return kvm && access(QEMU_MICROVM, X_OK) == 0 ? QEMU_MICROVM : QEMU_SYSTEM;
+}
+
+static void add_machine(struct args *a, const struct vmm_config *c, bool boot, bool kvm) {
+        add(a, "%s", binary(c, kvm));
+        add2(a, "-M", "microvm,x-option-roms=off,memory-backend=mem");
+        if (kvm) {
+                add2(a, "-accel", "kvm");
+                add2(a, "-cpu", "host");
+        } else {
+                add(a, "-accel");
+                add(a, "tcg,thread=multi,tb-size=%d", TCG_CACHE_MB);
+                add2(a, "-cpu", "max");
+        }
+        add(a, "-smp");
+        add(a, "%u", c->cpus);
+        add(a, "-m");
+        add(a, "%u", c->memory_mb);
+        add(a, "-object");
+        add(a, "memory-backend-file,id=mem,size=%uM,mem-path=" QEMU_MEM_PATH ",share=%s", c->memory_mb,
+            boot ? "on" : "off");
+        add(a, "-nodefaults");
+        add(a, "-no-user-config");
+        add(a, "-no-reboot");
+        add2(a, "-display", "none");
+        add2(a, "-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny");
+}
+
+static void add_devices(struct args *a, const struct vmm_config *c, bool boot) {
+        add(a, "-add-fd");
+        add(a, "fd=%d,set=1", QEMU_FD_DISK);
+        add(a, "-blockdev");
+        /* What a boot leaves half-written is thrown away, so it need not wait for the disk. */
+        add(a,
+            "driver=file,node-name=file,filename=/dev/fdset/1,locking=off,drop-cache=off,discard=unmap,"
+            "cache.direct=off,cache.no-flush=%s",
+            boot ? "on" : "off");
+        add2(a, "-blockdev", "driver=raw,node-name=disk,file=file,discard=unmap");
+        add2(a, "-device", "virtio-blk-device,drive=disk");
+
+        if (c->tap >= 0) {
+                add(a, "-netdev");
+                add(a, "tap,id=net,fd=%d,vhost=off", QEMU_FD_TAP);
+                add2(a, "-device", "virtio-net-device,netdev=net,mac=02:63:73:00:00:02");
+        }
+
+        add(a, "-chardev");
+        add(a, "socket,id=port,fd=%d,server=on,wait=off", QEMU_FD_PORT);
+        add2(a, "-device", "virtio-serial-device,max_ports=2");
+        add2(a, "-device", "virtserialport,chardev=port,name=cspace,nr=1");
+
+        /* A guest may write to its serial console as much as it likes: while it boots the last of
+         * it is kept in memory, afterwards nothing is. */
+        if (boot) {
+                add(a, "-chardev");
+                add(a, "socket,id=console,fd=%d", QEMU_FD_CONSOLE);
+                add2(a, "-serial", "chardev:console");
+        } else {
+                add2(a, "-serial", "null");
+        }
+
+        add(a, "-chardev");
+        add(a, "socket,id=qmp,fd=%d,server=on,wait=off", QEMU_FD_QMP);
+        add2(a, "-mon", "chardev=qmp,mode=control");
+}
+
+static void add_kernel(struct args *a, bool kvm, unsigned khz) {
+        add(a, "-kernel");
+        add(a, "/proc/self/fd/%d", QEMU_FD_KERNEL);
+        add(a, "-initrd");
+        add(a, "/proc/self/fd/%d", QEMU_FD_INITRD);
+        add(a, "-append");
+        /* Without the TSC's frequency a kernel calibrates it against the PIT, which hangs under TCG
+         * when the host is busy. */
+        char tsc[48] = "";
+        if (!kvm && khz > 0)
+                snprintf(tsc, sizeof(tsc), " no_timer_check tsc_early_khz=%u", khz);
+        add(a, "console=ttyS0 quiet reboot=t panic=-1 mitigations=off nokaslr%s", tsc);
+}
+
+int qemu_args(const struct vmm_config *c, bool boot, unsigned khz, struct buf *out, size_t *ret_n,
+              struct error *err) {
+        bool kvm = str_eq(c->engine, "qemu-kvm");
+        struct args a = { .out = out };
+        add_machine(&a, c, boot, kvm);
+        add_devices(&a, c, boot);
+        if (boot)
+                add_kernel(&a, kvm, khz);
+        else
+                add2(&a, "-incoming", "defer");
+        if (a.err < 0)
+                return error_errno(err, a.err, "command line of the VM");
+        *ret_n = a.n;
+        return 0;
+}
+
+int qemu_env(const struct vmm_config *c, struct buf *out, size_t *ret_n, struct error *err) {
+        struct args a = { .out = out };
+        add(&a, "LD_PRELOAD=%s", c->ropen);
+        add(&a, "CSPACE_ROPEN=%d:%s", QEMU_FD_MEM, QEMU_MEM_PATH);
+        if (a.err < 0)
+                return error_errno(err, a.err, "environment of the VM");
+        *ret_n = a.n;
+        return 0;
+}
+
+#if defined(__x86_64__)
+unsigned tsc_khz(void) {
+        struct timespec nap = { .tv_nsec = 20 * 1000 * 1000 };
+        uint64_t t0 = clock_mono_us(), c0 = __builtin_ia32_rdtsc();
+        nanosleep(&nap, NULL);
+        uint64_t t1 = clock_mono_us(), c1 = __builtin_ia32_rdtsc();
+        if (t1 <= t0 || c1 <= c0)
+                return 0;
+        uint64_t khz = (c1 - c0) * 1000 / (t1 - t0);
+        return khz >= 100000 && khz <= 20000000 ? (unsigned) khz : 0;
+}
+#else
+unsigned tsc_khz(void) {
+        return 0;
+}
+#endif

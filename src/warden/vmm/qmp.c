@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "vmm/qmp.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/json.h"
+#include "base/str.h"
+
+/*
+ * Answers come in the order of the commands, so a ring of callbacks is all the bookkeeping; an id
+ * is sent along and checked, so that a VM that answers out of turn is found out.
+ */
+
+struct command {
+        qmp_cb cb;
+        void *arg;
+};
+
+struct qmp {
+        struct stream *s;
+        const struct qmp_handler *h;
+        void *arg;
+        struct buf in;
+        struct command ring[QMP_COMMANDS_MAX];
+        unsigned first, next; /* sent and not answered: [first, next), modulo nothing */
+        bool greeted, dead;
+        bool *gone;
+};
+
+static void fail_commands(struct qmp *q, int err, const char *why) {
+        struct error e = ERROR_INIT;
+        error_set(&e, err, "%s", why);
+        while (q->first != q->next) {
+                struct command c = q->ring[q->first++ % QMP_COMMANDS_MAX];
+                if (c.cb)
+                        c.cb(c.arg, err, &e, NULL);
+        }
+}
+
+static void fail(struct qmp *q, int err, const char *why) {
+        if (q->dead)
+                return;
+        q->dead = true;
+        bool gone = false, *outer = q->gone;
+        q->gone = &gone;
+        fail_commands(q, err, why);
+        if (gone) {
+                if (outer)
+                        *outer = true;
+                return;
+        }
+        q->gone = outer;
+        q->h->on_close(q->arg, err, why);
+}
+
+static void answered(struct qmp *q, const json_t *o, const json_t *result, const json_t *error) {
+        json_int_t id = json_integer_value(json_object_get(o, "id"));
+        if (q->first == q->next || id != (json_int_t) q->first)
+                return fail(q, -EPROTO, "an answer that nothing was asked for");
+        struct command c = q->ring[q->first++ % QMP_COMMANDS_MAX];
+        if (!c.cb)
+                return;
+        if (!error)
+                return c.cb(c.arg, 0, NULL, result);
+        struct error e = ERROR_INIT;
+        const char *desc = json_string_value(json_object_get(error, "desc"));
+        int r = error_set(&e, -EIO, "%s", desc ? desc : "unnamed error");
+        c.cb(c.arg, r, &e, NULL);
+}
+
+static void on_line(struct qmp *q, const char *line, size_t n) {
+        _cleanup_json_ json_t *o = NULL;
+        if (json_parse(line, n, QMP_LINE_MAX, &o, NULL) < 0 || !json_is_object(o))
+                return fail(q, -EPROTO, "no JSON object");
+        const json_t *result = json_object_get(o, "return"), *error = json_object_get(o, "error");
+        const char *event = json_string_value(json_object_get(o, "event"));
+        if (event)
+                q->h->on_event(q->arg, event, json_object_get(o, "data"));
+        else if (result || error)
+                answered(q, o, result, error);
+        else if (json_object_get(o, "QMP") && !q->greeted) {
+                q->greeted = true;
+                q->h->on_greeting(q->arg);
+        } else
+                fail(q, -EPROTO, "neither answer nor event");
+}
+
+static void on_data(void *arg, const uint8_t *data, size_t n) {
+        struct qmp *q = arg;
+        if (buf_append(&q->in, data, n) < 0)
+                return fail(q, -EPROTO, "a line that does not end");
+        bool gone = false;
+        q->gone = &gone;
+        for (;;) {
+                const char *p = (const char *) buf_data(&q->in), *nl = memchr(p, '\n', q->in.len);
+                if (!nl)
+                        break;
+                size_t len = (size_t) (nl - p);
+                _cleanup_free_ char *line = strndup(p, len);
+                buf_consume(&q->in, len + 1);
+                if (!line)
+                        fail(q, -ENOMEM, "out of memory");
+                else if (line[strspn(line, " \r\t")] != '\0')
+                        on_line(q, line, len);
+                if (gone)
+                        return;
+                if (q->dead)
+                        break;
+        }
+        q->gone = NULL;
+        if (q->in.len == 0)
+                buf_done(&q->in);
+}
+
+static void on_eof(void *arg) {
+        fail(arg, -ECONNRESET, "the VM is gone");
+}
+
+static void on_error(void *arg, int err) {
+        fail(arg, err, "the VM is gone");
+}
+
+static const struct stream_handler stream_handler = { .on_data = on_data, .on_eof = on_eof, .on_error = on_error };
+
+struct qmp *qmp_new(struct stream *s, const struct qmp_handler *h, void *arg) {
+        struct qmp *q = calloc(1, sizeof(*q));
+        if (!q) {
+                stream_abort(s);
+                return NULL;
+        }
+        *q = (struct qmp){ .s = s, .h = h, .arg = arg, .in = BUF_INIT(QMP_LINE_MAX) };
+        stream_set_handler(s, &stream_handler, q);
+        stream_read_start(s);
+        return q;
+}
+
+void qmp_free(struct qmp *q) {
+        if (!q)
+                return;
+        if (q->gone)
+                *q->gone = true;
+        q->dead = true;
+        fail_commands(q, -ECANCELED, "cancelled");
+        stream_close(q->s);
+        buf_done(&q->in);
+        free(q);
+}
+
+void qmp_send(struct qmp *q, qmp_cb cb, void *arg, const char *command, const char *fmt, ...) {
+        _cleanup_json_ json_t *args = NULL;
+        if (fmt) {
+                va_list ap;
+                va_start(ap, fmt);
+                args = json_vpack_ex(NULL, 0, fmt, ap);
+                va_end(ap);
+        }
+        _cleanup_json_ json_t *o = json_pack("{s:s, s:i}", "execute", command, "id", q ? (int) q->next : 0);
+        if (o && args)
+                json_object_set(o, "arguments", args);
+        _cleanup_free_ char *text = o && (args || !fmt) ? json_dumps(o, JSON_COMPACT) : NULL;
+        bool full = q && q->next - q->first >= QMP_COMMANDS_MAX;
+        if (!q || !text || full || q->dead || stream_write(q->s, text, strlen(text)) < 0 ||
+            stream_write(q->s, "\n", 1) < 0) {
+                struct error e = ERROR_INIT;
+                error_set(&e, -EIO, "\"%s\" cannot be sent to the VM", command);
+                if (cb)
+                        cb(arg, -EIO, &e, NULL);
+                return;
+        }
+        q->ring[q->next++ % QMP_COMMANDS_MAX] = (struct command){ cb, arg };
+}
