@@ -95,6 +95,8 @@ class H(http.server.BaseHTTPRequestHandler):
 
 class S(socketserver.ThreadingMixIn, http.server.HTTPServer):
     daemon_threads = True
+    def server_bind(self):
+        socketserver.TCPServer.server_bind(self)  # HTTPServer's asks for the name of the host
 
 def speaks_first():
     s = socket.create_server(('127.0.0.1', 3001))
@@ -110,8 +112,8 @@ describe('traffic', () => {
   let sandbox
   before(async () => {
     sandbox = await Sandbox.create(template, { timeoutMs: 600_000 })
-    await sandbox.files.write('server.py', SERVER)
-    await sandbox.commands.run('python3 server.py', { background: true, timeoutMs: 0 })
+    const script = Buffer.from(SERVER).toString('base64')
+    await sandbox.commands.run(`echo ${script} | base64 -d > server.py; exec python3 server.py`, { background: true, timeoutMs: 0 })
     await until(async () => (await port(sandbox, 3000, 'GET', '/')).status === 200, { timeoutMs: 60_000 })
   })
   after(() => sandbox?.kill())
