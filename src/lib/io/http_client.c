@@ -115,8 +115,10 @@ static bool call_step(struct http_call *c) {
                 buf_consume(&c->in, used);
         } else {
                 http1_parse(c->parser, c->cur, c->cur_n, &used, &ev);
-                c->cur += used;
-                c->cur_n -= used;
+                if (used > 0) {
+                        c->cur += used;
+                        c->cur_n -= used;
+                }
         }
         switch (ev.type) {
         case HTTP1_NEED_DATA:

@@ -232,8 +232,10 @@ static void parse_one(struct http_conn *c, struct http1_event *ev) {
                 buf_consume(&c->in, used);
         } else {
                 http1_parse(c->parser, c->cur, c->cur_n, &used, ev);
-                c->cur += used;
-                c->cur_n -= used;
+                if (used > 0) {
+                        c->cur += used;
+                        c->cur_n -= used;
+                }
         }
 }
 

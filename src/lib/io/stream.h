@@ -106,6 +106,10 @@ int stream_prefix(struct stream *inner, const void *data, size_t n, bool eof, st
 /* Takes fd (TCP or Unix stream socket, or a pollable character device such as a virtio port);
  * closes it on failure too. Reading is stopped until stream_read_start(). */
 int stream_from_fd(uv_loop_t *loop, int fd, struct stream **ret, struct error *err);
+/* For a stream of stream_from_fd() over a Unix socket whose peer shuts its side down to end, and
+ * closes first only to break off (data.sock): end of file with a hang-up is then -ECONNRESET. Holds
+ * until the owner itself has shut down, from when on the two look alike. */
+void stream_fd_close_is_cut(struct stream *s);
 
 /* Connects without blocking; cb is called once, later, with a stream that the callee owns, or with
  * err < 0 and s NULL. Cancel with stream_connect_cancel() before cb was called. */

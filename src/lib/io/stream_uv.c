@@ -58,6 +58,7 @@ struct uv_stream {
         bool shut_done;
         bool quiet;        /* hang-up seen, nothing to report until the owner reads on */
         bool failed;       /* on_error was delivered */
+        bool close_is_cut; /* stream_fd_close_is_cut() */
         bool closing;      /* the owner has let go: no callbacks, flush and close */
         bool dead;         /* handles are being closed */
 };
@@ -244,8 +245,13 @@ static int op_write(struct stream *st, const void *data, size_t n) {
 
 static void check_hangup(struct uv_stream *s);
 
+static bool is_cut(const struct uv_stream *s) {
+        struct pollfd p = { .fd = s->fd };
+        return s->close_is_cut && !s->shut && poll(&p, 1, 0) == 1 && (p.revents & (POLLHUP | POLLERR));
+}
+
 static void end_of_file(struct uv_stream *s) {
-        if (s->kind == KIND_CHAR) {
+        if (s->kind == KIND_CHAR || is_cut(s)) {
                 tell_error(s, -ECONNRESET);
                 return;
         }
@@ -442,6 +448,10 @@ static int classify(int fd, enum kind *ret, struct error *err) {
         } else
                 return error_set(err, -EINVAL, "descriptor %d is no stream", fd);
         return 0;
+}
+
+void stream_fd_close_is_cut(struct stream *st) {
+        of(st)->close_is_cut = true;
 }
 
 int stream_from_fd(uv_loop_t *loop, int fd, struct stream **ret, struct error *err) {

@@ -337,6 +337,8 @@ static bool step(struct http1_parser *p, const uint8_t *d, size_t n, size_t *use
 
 void http1_parse(struct http1_parser *p, const uint8_t *data, size_t n, size_t *used, struct http1_event *ev) {
         *used = 0;
+        if (!data)
+                data = (const uint8_t *) "";
         for (;;) {
                 /* These go on without input. */
                 bool idle = p->state == ST_BODY || p->state == ST_END || p->state == ST_DEAD;

@@ -19,6 +19,8 @@ static int hex_value(char c) {
 }
 
 int http1_percent_decode(const char *s, size_t n, bool plus_is_space, struct buf *out) {
+        if (n == 0)
+                return 0;
         uint8_t *to;
         int r = buf_reserve(out, n, &to);
         if (r < 0)

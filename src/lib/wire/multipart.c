@@ -281,6 +281,8 @@ static bool due(struct multipart_parser *p, struct multipart_event *ev) {
 void multipart_parse(struct multipart_parser *p, const uint8_t *data, size_t n, size_t *used,
                      struct multipart_event *ev) {
         *used = 0;
+        if (!data)
+                data = (const uint8_t *) "";
         for (;;) {
                 if (due(p, ev))
                         return;

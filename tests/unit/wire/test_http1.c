@@ -87,7 +87,7 @@ static void finish(struct script *s, struct http1_parser *p) {
                 buf_puts(&s->text, " cut");
                 return;
         }
-        (void) feed(s, p, NULL, 0);
+        (void) feed(s, p, "", 0);
 }
 
 /* max_piece 0: whole. */
