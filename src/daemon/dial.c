@@ -75,6 +75,8 @@ static void dial_report(struct dial *d, int err) {
                 /* The socket leaves the poll handle before the stream registers it with the loop. */
                 uv_poll_stop(&d->poll);
                 err = stream_from_fd(d->loop, fd_steal(&d->fd), &s, NULL);
+                if (err == 0)
+                        stream_fd_close_is_cut(s);
         }
         dial_end(d);
         cb(arg, err < 0 ? err : 0, s);

@@ -39,6 +39,8 @@ enum {
         PORT_GARBAGE = 1009,   /* accepted, no HTTP */
         PORT_SILENT = 1010,    /* accepted, never answers */
         PORT_TRICKLE = 1011,   /* an answer that goes on and on */
+        PORT_UNTIL_EOF = 1012, /* an answer without length that ends properly */
+        PORT_UNTIL_CUT = 1013, /* the same, cut off */
         PORT_HTTP = 3000,
 };
 
@@ -86,6 +88,14 @@ static void guest_act(struct guest_conn *c) {
                 break;
         case PORT_HALF_CHUNKS:
                 guest_say(c, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n");
+                guest_close(c);
+                break;
+        case PORT_UNTIL_EOF:
+                guest_say(c, "HTTP/1.0 200 OK\r\n\r\nwhole");
+                assert_int_equal(stream_shutdown(c->s), 0);
+                break;
+        case PORT_UNTIL_CUT:
+                guest_say(c, "HTTP/1.0 200 OK\r\n\r\nwhole");
                 guest_close(c);
                 break;
         case PORT_ECHO:
@@ -543,6 +553,21 @@ static void test_half_an_answer(void **state) {
         finish(&r);
 }
 
+/* Without a length only the way the stream ends tells a whole answer from a part. */
+static void test_until_close(void **state) {
+        struct result r;
+
+        (void) state;
+        get(&r, ID, PORT_UNTIL_EOF, "/");
+        assert_true(r.ended);
+        assert_string_equal(buf_str(&r.body), "whole");
+        finish(&r);
+        get(&r, ID, PORT_UNTIL_CUT, "/");
+        assert_true(r.failed);
+        assert_false(r.ended);
+        finish(&r);
+}
+
 static void test_early(void **state) {
         struct result r;
 
@@ -759,7 +784,7 @@ int main(void) {
                 T(test_refused),      T(test_no_answer),            T(test_half_an_answer),
                 T(test_early),        T(test_upgrade),              T(test_kept_connections),
                 T(test_stale_connection), T(test_drop),             T(test_client_gone),
-                T(test_agent_paths),  T(test_call),                 T(test_call_timeout),
+                T(test_agent_paths),  T(test_until_close), T(test_call),                 T(test_call_timeout),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
 }
