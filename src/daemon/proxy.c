@@ -191,6 +191,13 @@ static void on_x_drain(void *arg) {
                 http_call_read_resume(ex->call);
 }
 
+/* A client that is gone shows nothing else until something is written to it, and what a guest
+ * streams may be silent for hours. One that only shut down its sending side is taken for gone, as
+ * proxies commonly do. */
+static void on_x_eof(void *arg) {
+        exchange_break(arg);
+}
+
 static void on_x_over(void *arg) {
         struct exchange *ex = arg;
 
@@ -203,6 +210,7 @@ static const struct http_x_ops x_ops = {
         .on_body = on_x_body,
         .on_end = on_x_end,
         .on_drain = on_x_drain,
+        .on_eof = on_x_eof,
         .on_abort = on_x_over,
         .on_done = on_x_over,
 };

@@ -346,10 +346,18 @@ static void on_data(void *arg, const uint8_t *data, size_t n) {
 static void on_eof(void *arg) {
         struct http_conn *c = arg;
         c->eof = true;
-        if (c->state == CONN_LINGER)
+        if (c->state == CONN_LINGER) {
                 conn_close(c, false);
-        else
-                conn_run(c);
+                return;
+        }
+        conn_run(c);
+        struct http_x *x = c->x;
+        if (c->state != CONN_OPEN || !x || !x->req_done || x->ended || !x->ops->on_eof)
+                return;
+        c->running = true; /* as in on_drain() */
+        x->ops->on_eof(x->arg);
+        c->running = false;
+        conn_run(c);
 }
 
 static void on_drain(void *arg) {

@@ -32,6 +32,8 @@ struct http_x_ops {
         void (*on_body)(void *arg, const uint8_t *data, size_t n); /* NULL: body is discarded */
         void (*on_end)(void *arg);                                 /* request complete */
         void (*on_drain)(void *arg); /* http_x_queued() fell below STREAM_LOW_WATER */
+        void (*on_eof)(void *arg);   /* the peer will send no more, the answer is not complete: it went
+                                      * away, or (rarely) only shut its sending side; NULL: go on */
         void (*on_abort)(void *arg); /* peer lost, protocol error, server freed: free your state */
         void (*on_done)(void *arg);  /* answer sent and request read: free your state */
 };

@@ -683,6 +683,24 @@ static void test_client_gone(void **state) {
                         assert_null(c->s);
 }
 
+/* A client that waits for a silent guest and goes away is noticed at once. */
+static void test_client_gone_in_silence(void **state) {
+        static const uint16_t ports[] = { PORT_SILENT, PORT_TRICKLE };
+        struct result r;
+
+        (void) state;
+        for (size_t i = 0; i < sizeof(ports) / sizeof(ports[0]); i++) {
+                begin_on(&r, ID, ports[i], "GET", "/", NULL, 0, 0);
+                while (!t.conns || t.conns->port != ports[i])
+                        uv_run(&t.loop, UV_RUN_ONCE);
+                turn();
+                assert_non_null(t.conns->s);
+                finish(&r);
+                while (t.conns->s)
+                        uv_run(&t.loop, UV_RUN_ONCE);
+        }
+}
+
 static void test_agent_paths(void **state) {
         (void) state;
         /* Through proxy_serve() the daemon itself reaches everything; the rule for clients is
@@ -784,6 +802,7 @@ int main(void) {
                 T(test_refused),      T(test_no_answer),            T(test_half_an_answer),
                 T(test_early),        T(test_upgrade),              T(test_kept_connections),
                 T(test_stale_connection), T(test_drop),             T(test_client_gone),
+                T(test_client_gone_in_silence),
                 T(test_agent_paths),  T(test_until_close), T(test_call),                 T(test_call_timeout),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
