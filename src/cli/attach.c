@@ -101,6 +101,15 @@ static void over_error(struct attach *a, const char *code, const char *text) {
         over(a, ATTACH_FAILED);
 }
 
+/* No connection, and no hope of one. */
+static void give_up(struct attach *a, const struct api_error *why) {
+        a->result.err = *why;
+        if (a->started)
+                snprintf(a->result.err.message, sizeof a->result.err.message,
+                         "the connection to the command was lost and its exit status is not known: %.300s", why->message);
+        over(a, ATTACH_FAILED);
+}
+
 static void on_retry(uv_timer_t *t) {
         connect_now(t->data);
 }
@@ -119,8 +128,7 @@ static void lost(struct attach *a, const struct api_error *why) {
                         a->p.on_link(a->p.arg, false);
         }
         if (now - a->lost_ms > ATTACH_RETRY_MS) {
-                a->result.err = *why;
-                over(a, ATTACH_FAILED);
+                give_up(a, why);
                 return;
         }
         a->link = LINK_WAITING;
@@ -131,7 +139,7 @@ static void lost(struct attach *a, const struct api_error *why) {
 static void lost_text(struct attach *a, const char *text) {
         struct api_error e;
 
-        api_error_set(&e, "connection_lost", "%s; no exit status is known", text);
+        api_error_set(&e, "connection_lost", "%s", text);
         lost(a, &e);
 }
 
@@ -464,12 +472,10 @@ static void on_upgraded(void *arg, const struct api_error *e, struct stream *s) 
 
         a->upgrade = NULL;
         if (!s) {
-                if (may_pass(a, e)) {
+                if (may_pass(a, e))
                         lost(a, e);
-                } else {
-                        a->result.err = *e;
-                        over(a, ATTACH_FAILED);
-                }
+                else
+                        give_up(a, e);
                 return;
         }
         a->link = LINK_OPEN;

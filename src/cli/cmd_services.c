@@ -1,58 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Rows of the commands that look after the services; what they do is in cmd_up.c, cmd_down.c and
- * cmd_doctor.c. */
+/* Rows that hold the place of up, down and doctor while those are not in the build. */
 #include "cli.h"
 #include "command.h"
 
-#ifndef HAVE_CMD_UP
-int cmd_up(int argc, char **argv) {
+static int run(int argc, char **argv) {
         (void) argc;
         (void) argv;
         return cli_fail("not in this build");
 }
-#endif
-#ifndef HAVE_CMD_DOWN
-int cmd_down(int argc, char **argv) {
-        (void) argc;
-        (void) argv;
-        return cli_fail("not in this build");
-}
-#endif
-#ifndef HAVE_CMD_DOCTOR
-int cmd_doctor(int argc, char **argv) {
-        (void) argc;
-        (void) argv;
-        return cli_fail("not in this build");
-}
-#endif
 
-const struct command command_up = {
-        .name = "up",
-        .synopsis = "[OPTION...]",
-        .summary = "Set up this host and start the services.",
-        .max_args = 0,
-        .command_at = -1,
-        .raw = true,
-        .run = cmd_up,
-};
-
-const struct command command_down = {
-        .name = "down",
-        .synopsis = "[OPTION...]",
-        .summary = "Stop the services.",
-        .max_args = 0,
-        .command_at = -1,
-        .raw = true,
-        .run = cmd_down,
-};
-
-const struct command command_doctor = {
-        .name = "doctor",
-        .synopsis = "[OPTION...]",
-        .summary = "Check what this host has and lacks.",
-        .max_args = 0,
-        .command_at = -1,
-        .raw = true,
-        .run = cmd_doctor,
-};
+const struct command command_up = { .name = "up", .synopsis = "", .summary = "Set up this host and start the services.", .run = run };
+const struct command command_down = { .name = "down", .synopsis = "", .summary = "Stop the services.", .run = run };
+const struct command command_doctor = { .name = "doctor", .synopsis = "", .summary = "Check what this host has and lacks.", .run = run };

@@ -39,7 +39,3 @@ const struct command *command_find(int argc, char **argv, int *ret_words);
 bool command_is_group(const char *word);
 /* The name nearest to what was typed, or NULL. */
 const char *command_suggest(const char *word);
-
-int cmd_up(int argc, char **argv);
-int cmd_down(int argc, char **argv);
-int cmd_doctor(int argc, char **argv);

@@ -279,8 +279,9 @@ int exec_stream(const struct exec_stream *s, struct attach_result *ret) {
         attach_finish(st->attach, &r);
         signals_free(signals);
         terminal_restore();
+        int hangup = st->hangup_signal;
         uv_close((uv_handle_t *) &st->hangup, on_closed);
         if (ret)
                 *ret = r;
-        return result_code(s, &r);
+        return hangup ? told_signal(hangup) : result_code(s, &r);
 }
