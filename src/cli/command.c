@@ -64,9 +64,12 @@ const struct command *command_find(int argc, char **argv, int *ret_words) {
                         return *c;
                 }
         }
-        if (match(command_complete.name, argc, argv)) {
-                *ret_words = 1;
-                return &command_complete;
+        static const struct command *const hidden[] = { &command_complete, &command_log_pump };
+        for (size_t i = 0; i < ARRAY_SIZE(hidden); i++) {
+                if (match(hidden[i]->name, argc, argv)) {
+                        *ret_words = 1;
+                        return hidden[i];
+                }
         }
         return NULL;
 }

@@ -27,13 +27,13 @@ struct command {
 extern const struct command command_template_build, command_template_ls, command_template_rm, command_run,
         command_create, command_ls, command_info, command_rm, command_exec, command_shell, command_cp,
         command_logs, command_key_create, command_key_ls, command_key_rm, command_up, command_down,
-        command_doctor, command_version, command_help, command_complete;
+        command_doctor, command_version, command_help, command_complete, command_log_pump;
 
 extern const struct command *const command_table[]; /* in the order of the help text; ends with NULL */
 extern const struct opt command_globals[];
 
 /* The command that the words name, longest first; *ret_words says how many words that took. NULL:
- * none. The hidden "__complete" is found but not in command_table[]. */
+ * none. The hidden "__complete" and "__log" are found but not in command_table[]. */
 const struct command *command_find(int argc, char **argv, int *ret_words);
 /* Whether word starts the name of commands with two words ("template"). */
 bool command_is_group(const char *word);
