@@ -26,7 +26,7 @@ struct seen {
         struct buf body;
         char target[64];
         bool ended;
-        int n_done, n_abort, n_drain;
+        int n_done, n_abort, n_drain, n_eof;
 };
 
 struct fixture {
@@ -42,6 +42,7 @@ struct fixture {
         void (*on_body)(struct fixture *f, struct seen *s);
         void (*on_end)(struct fixture *f, struct seen *s);
         void (*on_drain)(struct fixture *f, struct seen *s);
+        void (*on_eof)(struct fixture *f, struct seen *s);
 };
 static struct fixture *fx;
 
@@ -70,6 +71,13 @@ static void x_drain(void *arg) {
         if (fx->on_drain)
                 fx->on_drain(fx, s);
 }
+static void x_eof(void *arg) {
+        struct seen *s = of(arg);
+        assert_true(s->ended);
+        s->n_eof++;
+        if (fx->on_eof)
+                fx->on_eof(fx, s);
+}
 static void x_abort(void *arg) {
         struct seen *s = arg;
         assert_int_equal(s->n_done + s->n_abort, 0);
@@ -83,7 +91,8 @@ static void x_done(void *arg) {
         s->x = NULL;
 }
 static const struct http_x_ops x_ops = {
-        .on_body = x_body, .on_end = x_end, .on_drain = x_drain, .on_abort = x_abort, .on_done = x_done,
+        .on_body = x_body, .on_end = x_end, .on_drain = x_drain, .on_eof = x_eof,
+        .on_abort = x_abort, .on_done = x_done,
 };
 
 static void on_request(void *arg, struct http_x *x) {
@@ -581,6 +590,17 @@ static void test_peer_lost(void **state) {
         teardown(&f);
 }
 
+static void abort_it(struct fixture *f, struct seen *s) {
+        (void) f;
+        fx->in_call = true;
+        http_x_abort(s->x);
+        fx->in_call = false;
+}
+static void free_server(struct fixture *f, struct seen *s) {
+        (void) s;
+        http_server_free(STEAL(f->server));
+}
+
 /* printf ... | nc: the client has shut down its sending side and waits for the answers. */
 static void test_half_close(void **state) {
         (void) state;
@@ -596,7 +616,20 @@ static void test_half_close(void **state) {
         answer_ok(&f, &f.x[1]);
         expect(&f, OK OK);
         expect_close(&f);
+        assert_int_equal(f.x[0].n_eof, 1);
         teardown(&f);
+        /* A handler that has no use for such a client: whatever it does in the callback. */
+        for (int i = 0; i < 3; i++) {
+                setup(&f, NULL);
+                f.on_eof = i == 0 ? answer_ok : i == 1 ? abort_it : free_server;
+                say(&f, GET);
+                RUN_UNTIL(&f.loop, f.n == 1);
+                shutdown(f.peer, SHUT_WR);
+                expect_close(&f);
+                assert_int_equal(f.x[0].n_eof, 1);
+                assert_int_equal(f.x[0].n_abort, i > 0);
+                teardown(&f);
+        }
 }
 
 static void test_malformed(void **state) {
@@ -690,10 +723,6 @@ static void test_abort_by_handler(void **state) {
         teardown(&f);
 }
 
-static void free_server(struct fixture *f, struct seen *s) {
-        (void) s;
-        http_server_free(STEAL(f->server));
-}
 static void start_only(struct fixture *f, struct seen *s) {
         (void) f;
         assert_int_equal(http_x_start(s->x, 200, NULL, 0, -1), 0);
