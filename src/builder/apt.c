@@ -296,7 +296,7 @@ static int download_error(struct build *b, struct error *err) {
 }
 
 /*
- * Asks apt what the command argv (n words, room for one more) would download, and takes from the cache what is
+ * Asks apt what the command argv (n words, room for two more) would download, and takes from the cache what is
  * there. Each line: 'URI' NAME SIZE HASH:VALUE
  */
 static int fetch_cached(struct build *b, const char **argv, size_t n, int cachefd, int to, struct error *err) {
@@ -304,6 +304,7 @@ static int fetch_cached(struct build *b, const char **argv, size_t n, int cachef
         unsigned taken = 0, wanted = 0;
 
         argv[n] = "--print-uris";
+        argv[n + 1] = "-oAcquire::ForceHash=SHA256"; /* MD5 is printed otherwise */
         int r = run_apt(b, argv, NULL, NULL, &text, err);
         argv[n] = NULL;
         if (r < 0)
@@ -331,7 +332,7 @@ static int download_rootfs(struct build *b, int cachefd, int archives, struct er
                 return error_set(err, -ENOMEM, "out of memory");
         for (const char *const *p = apt_base_packages; *p; p++)
                 argv[n++] = *p;
-        for (char *save = NULL, *w = strtok_r(words, " ", &save); w && n < ARRAY_SIZE(argv) - 1;
+        for (char *save = NULL, *w = strtok_r(words, " ", &save); w && n < ARRAY_SIZE(argv) - 3;
              w = strtok_r(NULL, " ", &save))
                 argv[n++] = w;
         int r = fetch_cached(b, argv, n, cachefd, archives, err);
@@ -362,7 +363,7 @@ static int find_kernel(struct build *b, struct error *err) {
 
 static int download_kernel(struct build *b, int cachefd, struct error *err) {
         char dir[BUILD_PATH_MAX + 64];
-        const char *argv[] = { "apt-get", "-q", "download", b->kernel_package, NULL, NULL };
+        const char *argv[] = { "apt-get", "-q", "download", b->kernel_package, NULL, NULL, NULL };
 
         (void) snprintf(dir, sizeof dir, "%s/kernel-deb", b->work);
         int r = fd_mkdir_p_at(b->dirfd, "work/kernel-deb", 0755, err);
