@@ -246,11 +246,18 @@ static void exchange_splice(struct exchange *ex, const struct proxy_head *ph) {
                 exchange_free(ex);
 }
 
+/* A redirect would send a client with its key elsewhere; 401 would tell it that its key is wrong. */
+static bool native_may_answer(const struct exchange *ex, int status) {
+        if (ex->t.errors != PROXY_ERRORS_NATIVE)
+                return true;
+        return status != 401 && status != 407 && (status < 300 || status == 304 || status >= 400);
+}
+
 static void on_call_head(void *arg, const struct http1_head *head) {
         struct exchange *ex = arg;
         struct proxy_head ph;
 
-        proxy_head_response(head, head->status == 101, &ph);
+        proxy_head_response(head, &ex->t, head->status == 101, &ph);
         if (head->status == 101) {
                 if (ex->upgrade)
                         exchange_splice(ex, &ph);
@@ -258,6 +265,8 @@ static void on_call_head(void *arg, const struct http1_head *head) {
                         exchange_unreachable(ex, -EPROTO);
                 return;
         }
+        if (!native_may_answer(ex, head->status))
+                return exchange_refuse(ex, 502, "guest_protocol", "The agent gave an answer that makes no sense", false);
         ex->answered = true;
         if (http_x_start(ex->x, head->status, ph.h, ph.n, head->content_length) < 0)
                 exchange_break(ex);

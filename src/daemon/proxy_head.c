@@ -92,8 +92,25 @@ void proxy_head_request(const struct http1_head *head, const struct proxy_target
                 put_upgrade(head, ret);
 }
 
-void proxy_head_response(const struct http1_head *head, bool upgrade, struct proxy_head *ret) {
+static void native_response(const struct http1_head *head, struct proxy_head *ret) {
+        static const char *const content[] = {
+                "content-type", "content-encoding", "content-range",       "content-disposition", "accept-ranges",
+                "etag",         "last-modified",    "x-content-type-options", "vary",
+        };
+
+        for (size_t i = 0; i < head->n_fields; i++)
+                if (in_list(head->fields[i].name, content, ARRAY_SIZE(content)))
+                        put(ret, head->fields[i].name, head->fields[i].value);
+        if (!http1_get(head, "X-Content-Type-Options"))
+                put(ret, "X-Content-Type-Options", "nosniff");
+        put(ret, "Content-Security-Policy", "sandbox; default-src 'none'");
+}
+
+void proxy_head_response(const struct http1_head *head, const struct proxy_target *t, bool upgrade,
+                         struct proxy_head *ret) {
         ret->n = 0;
+        if (t->errors == PROXY_ERRORS_NATIVE)
+                return native_response(head, ret);
         for (size_t i = 0; i < head->n_fields; i++)
                 if (!stays_behind(head, head->fields[i].name))
                         put(ret, head->fields[i].name, head->fields[i].value);

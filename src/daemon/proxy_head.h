@@ -20,4 +20,7 @@ struct proxy_head {
 /* Strings are borrowed from head and t. upgrade: Connection and Upgrade are passed on. */
 void proxy_head_request(const struct http1_head *head, const struct proxy_target *t, bool upgrade,
                         struct proxy_head *ret);
-void proxy_head_response(const struct http1_head *head, bool upgrade, struct proxy_head *ret);
+/* For PROXY_ERRORS_NATIVE the answer is shown under the API's own origin and to holders of its keys,
+ * so of what a guest may say only a description of the content is let out, and no browser runs it. */
+void proxy_head_response(const struct http1_head *head, const struct proxy_target *t, bool upgrade,
+                         struct proxy_head *ret);

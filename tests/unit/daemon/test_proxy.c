@@ -41,6 +41,8 @@ enum {
         PORT_TRICKLE = 1011,   /* an answer that goes on and on */
         PORT_UNTIL_EOF = 1012, /* an answer without length that ends properly */
         PORT_UNTIL_CUT = 1013, /* the same, cut off */
+        PORT_REDIRECT = 1014,  /* sends the client elsewhere */
+        PORT_SCRIPT = 1015,    /* fields that a page of the API's origin must not have */
         PORT_HTTP = 3000,
 };
 
@@ -89,6 +91,13 @@ static void guest_act(struct guest_conn *c) {
         case PORT_HALF_CHUNKS:
                 guest_say(c, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n");
                 guest_close(c);
+                break;
+        case PORT_REDIRECT:
+                guest_say(c, "HTTP/1.1 302 Found\r\nLocation: http://169.254.169.254/\r\nContent-Length: 0\r\n\r\n");
+                break;
+        case PORT_SCRIPT:
+                guest_say(c, "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nSet-Cookie: session=stolen\r\n"
+                             "Access-Control-Allow-Origin: *\r\nClear-Site-Data: \"*\"\r\nContent-Length: 2\r\n\r\nhi");
                 break;
         case PORT_UNTIL_EOF:
                 guest_say(c, "HTTP/1.0 200 OK\r\n\r\nwhole");
@@ -245,7 +254,7 @@ struct result {
         bool head, ended, failed;
         int status, err;
         struct buf body;
-        char content_type[64], from[16], hop[16];
+        char content_type[64], from[16], hop[16], csp[64], cookie[64];
         struct stream *upgraded;
         struct buf echoed;
         bool echo_eof;
@@ -284,6 +293,8 @@ static void r_head(void *arg, const struct http1_head *h) {
         copy(r->content_type, sizeof(r->content_type), http1_get(h, "Content-Type"));
         copy(r->from, sizeof(r->from), http1_get(h, "X-From"));
         copy(r->hop, sizeof(r->hop), http1_get(h, "Keep-Alive"));
+        copy(r->csp, sizeof(r->csp), http1_get(h, "Content-Security-Policy"));
+        copy(r->cookie, sizeof(r->cookie), http1_get(h, "Set-Cookie"));
         if (h->status == 101) {
                 r->upgraded = http_call_upgrade(r->call);
                 assert_non_null(r->upgraded);
@@ -596,6 +607,32 @@ static void test_upgrade(void **state) {
         finish(&r);
 }
 
+/* Under the API's own origin an agent that was taken over must not steer a browser or a client
+ * with a key; as sandbox traffic the same answers are nobody's business but the sandbox's. */
+static void test_native_answers(void **state) {
+        struct result r;
+
+        (void) state;
+        get(&r, ID, PORT_REDIRECT, "/");
+        assert_int_equal(r.status, 302);
+        finish(&r);
+        get(&r, ID, PORT_SCRIPT, "/");
+        assert_string_equal(r.cookie, "session=stolen");
+        assert_string_equal(r.csp, "");
+        finish(&r);
+
+        t.target.errors = PROXY_ERRORS_NATIVE;
+        get(&r, ID, PORT_REDIRECT, "/");
+        expect_refusal(&r, 502, "{\"error\":{\"code\":\"guest_protocol\",\"message\":\"The agent gave an answer that makes no "
+                                "sense\"}}");
+        get(&r, ID, PORT_SCRIPT, "/");
+        assert_int_equal(r.status, 200);
+        assert_string_equal(r.cookie, "");
+        assert_string_equal(r.content_type, "text/html");
+        assert_string_equal(r.csp, "sandbox; default-src 'none'");
+        finish(&r);
+}
+
 /* The agent's connection is kept; other ports get a new one each time. */
 static void test_kept_connections(void **state) {
         struct result r;
@@ -803,7 +840,8 @@ int main(void) {
                 T(test_early),        T(test_upgrade),              T(test_kept_connections),
                 T(test_stale_connection), T(test_drop),             T(test_client_gone),
                 T(test_client_gone_in_silence),
-                T(test_agent_paths),  T(test_until_close), T(test_call),                 T(test_call_timeout),
+                T(test_agent_paths),  T(test_until_close),          T(test_native_answers),
+                T(test_call),                 T(test_call_timeout),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
 }
