@@ -1,0 +1,361 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "rootd/commit.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "manifest/manifest.h"
+#include "rootd/build.h"
+#include "rootd/fault.h"
+#include "rootd/job.h"
+#include "rootd/placement.h"
+#include "rootd/pool.h"
+#include "rootd/reap.h"
+#include "rootd/server.h"
+#include "rootd/source.h"
+
+/* kernel and initrd are opened by the VM itself, through /proc/self/fd; manifests by cspaced. */
+static const struct file {
+        const char *name;
+        mode_t mode;
+} template_files[] = {
+        { MANIFEST_NAME, 0444 }, { "manifest.json", 0444 }, { "kernel", 0444 }, { "initrd", 0444 }, { "disk.img", 0400 },
+}, variant_files[] = { { "mem", 0400 }, { "state", 0400 }, { "disk.img", 0400 } };
+
+struct commit {
+        struct rootd *rootd;
+        struct ticket ticket;
+        char id[ID_SIZE];
+        char digest[DIGEST_LEN + 1];
+        struct record rec; /* VARIANT_COMMIT */
+};
+
+/* ---- in the child --------------------------------------------------------------------------- */
+
+static int take_file(int from, const struct file *f, struct error *err) {
+        struct stat st;
+        _cleanup_fd_ int fd = fd_open_beneath(from, f->name, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0, err);
+        if (fd < 0)
+                return fd;
+        if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_nlink != 1)
+                return error_set(err, -EBADMSG, "\"%s\" is not a regular file with one name", f->name);
+        if (fchown(fd, 0, 0) < 0 || fchmod(fd, f->mode) < 0)
+                return error_errno(err, errno, "cannot take \"%s\"", f->name);
+        if (fsync(fd) < 0)
+                return error_errno(err, errno, "cannot sync \"%s\"", f->name);
+        return 0;
+}
+
+static int move_files(int from, int to, const struct file *files, size_t n, struct error *err) {
+        for (size_t i = 0; i < n; i++)
+                if (renameat(from, files[i].name, to, files[i].name) < 0)
+                        return error_errno(err, errno, "cannot move \"%s\"", files[i].name);
+        return 0;
+}
+
+static int make_dir(int at, const char *name, gid_t gid, int *ret, struct error *err) {
+        int r = fd_remove_tree_at(at, name, err);
+        if (r < 0)
+                return r;
+        if (mkdirat(at, name, 0700) < 0)
+                return error_errno(err, errno, "cannot create folder \"%s\"", name);
+        _cleanup_fd_ int fd = fd_open_beneath(at, name, O_RDONLY | O_DIRECTORY, 0, err);
+        if (fd < 0)
+                return fd;
+        if (fchown(fd, 0, gid) < 0 || fchmod(fd, 0750) < 0)
+                return error_errno(err, errno, "cannot set the mode of \"%s\"", name);
+        *ret = fd_steal(&fd);
+        return 0;
+}
+
+/* hidden -> name, durably. Somebody was first: theirs is as good, ours goes. */
+static int publish(int at, const char *hidden, int hidden_fd, const char *name, struct error *err) {
+        if (fsync(hidden_fd) < 0)
+                return error_errno(err, errno, "cannot sync \"%s\"", hidden);
+        if (renameat2(at, hidden, at, name, RENAME_NOREPLACE) < 0) {
+                if (errno != EEXIST)
+                        return error_errno(err, errno, "cannot rename to \"%s\"", name);
+                return fd_remove_tree_at(at, hidden, err);
+        }
+        return fsync(at) < 0 ? error_errno(err, errno, "cannot sync the folder of \"%s\"", name) : 0;
+}
+
+static int take_template(const struct commit *c, int templates, const char *hidden, struct error *err) {
+        char path[ID_SIZE + 8];
+        (void) snprintf(path, sizeof path, "%s/out", c->id);
+        _cleanup_fd_ int out = fd_open_beneath(c->rootd->dirs.builds, path, O_RDONLY | O_DIRECTORY, 0, err);
+        if (out < 0)
+                return out;
+        /* No process of the build lives any more; from here on its uids own nothing of this either. */
+        if (fchown(out, 0, 0) < 0 || fchmod(out, 0700) < 0)
+                return error_errno(err, errno, "cannot take the build's folder");
+        for (size_t i = 0; i < ARRAY_SIZE(template_files); i++) {
+                int r = take_file(out, &template_files[i], err);
+                if (r < 0)
+                        return r;
+        }
+        fault_point("template", 1);
+        int r = manifest_check(out, c->digest, err);
+        if (r < 0)
+                return r;
+        _cleanup_fd_ int to = -EBADF, variants = -EBADF;
+        r = make_dir(templates, hidden, c->rootd->opt.gid, &to, err);
+        fault_point("template", 2);
+        if (r == 0)
+                r = make_dir(to, "variants", c->rootd->opt.gid, &variants, err);
+        if (r == 0)
+                r = move_files(out, to, template_files, ARRAY_SIZE(template_files), err);
+        fault_point("template", 3);
+        return r < 0 ? r : publish(templates, hidden, to, c->digest, err);
+}
+
+static int template_work(struct rootd *r, void *arg, struct error *err) {
+        const struct commit *c = arg;
+        char hidden[ID_SIZE + 8];
+        (void) snprintf(hidden, sizeof hidden, COMMIT_HIDDEN "%s", c->id);
+        int res = take_template(c, r->dirs.templates, hidden, err);
+        if (res < 0)
+                (void) fd_remove_tree_at(r->dirs.templates, hidden, NULL);
+        return res;
+}
+
+static int write_variant_json(const struct commit *c, int to, struct error *err) {
+        char text[256];
+        int n = snprintf(text, sizeof text, "{\"format\":1,\"engine\":\"%s\",\"memoryMb\":%u,\"cpus\":%u,\"diskBytes\":%llu}\n",
+                         c->rec.engine, c->rec.memory_mb, c->rec.cpus, (unsigned long long) c->rec.disk_bytes);
+        return fd_replace_file_at(to, "variant.json", text, (size_t) n, 0444, err);
+}
+
+static int take_variant(const struct commit *c, int variants, const char *hidden, struct error *err) {
+        char name[VARIANT_NAME_SIZE];
+        variant_name(c->rec.engine, c->rec.memory_mb, c->rec.cpus, name);
+        _cleanup_fd_ int from = fd_open_beneath(c->rootd->dirs.sandboxes, c->id, O_RDONLY | O_DIRECTORY, 0, err);
+        if (from < 0)
+                return from;
+        int r = 0;
+        for (size_t i = 0; i < ARRAY_SIZE(variant_files) && r == 0; i++)
+                r = take_file(from, &variant_files[i], err);
+        fault_point("variant", 1);
+        _cleanup_fd_ int to = -EBADF;
+        if (r == 0)
+                r = make_dir(variants, hidden, c->rootd->opt.gid, &to, err);
+        if (r == 0)
+                r = move_files(from, to, variant_files, ARRAY_SIZE(variant_files), err);
+        fault_point("variant", 2);
+        if (r == 0)
+                r = write_variant_json(c, to, err);
+        return r < 0 ? r : publish(variants, hidden, to, name, err);
+}
+
+static int variant_work(struct rootd *r, void *arg, struct error *err) {
+        const struct commit *c = arg;
+        char hidden[ID_SIZE + 8], path[DIGEST_LEN + 16], name[VARIANT_NAME_SIZE];
+        struct stat st;
+        (void) snprintf(path, sizeof path, "%s/variants", c->digest);
+        (void) snprintf(hidden, sizeof hidden, COMMIT_HIDDEN "%s", c->id);
+        _cleanup_fd_ int variants = fd_open_beneath(r->dirs.templates, path, O_RDONLY | O_DIRECTORY, 0, err);
+        if (variants < 0)
+                return variants == -ENOENT ? error_set(err, -ENOENT, "there is no template %.12s", c->digest) : variants;
+        variant_name(c->rec.engine, c->rec.memory_mb, c->rec.cpus, name);
+        if (fstatat(variants, name, &st, AT_SYMLINK_NOFOLLOW) == 0)
+                return 0;
+        int res = take_variant(c, variants, hidden, err);
+        if (res < 0)
+                (void) fd_remove_tree_at(variants, hidden, NULL);
+        return res;
+}
+
+/* ---- requests ------------------------------------------------------------------------------- */
+
+static struct commit *commit_new(struct rootd *r, const struct ticket *t, const char *id, const char *digest) {
+        struct commit *c = calloc(1, sizeof *c);
+        if (c) {
+                c->rootd = r;
+                c->ticket = *t;
+                (void) str_copy(c->id, sizeof c->id, id);
+                (void) str_copy(c->digest, sizeof c->digest, digest);
+        }
+        return c;
+}
+
+static void answer(void *arg, const struct error *e) {
+        struct commit *c = arg;
+        if (e)
+                ticket_error(c->rootd, &c->ticket, e);
+        else
+                ticket_ok(c->rootd, &c->ticket);
+        free(c);
+}
+
+static void refuse(struct commit *c, const struct error *e) {
+        answer(c, e);
+}
+
+static bool template_there(const struct rootd *r, const char *digest) {
+        struct stat st;
+        return fstatat(r->dirs.templates, digest, &st, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+void template_commit_handle(struct rootd *r, const struct ticket *t, const struct ipc_template_commit *m) {
+        struct error e = ERROR_INIT;
+        if (!id_valid(m->id) || !digest_valid(m->digest))
+                (void) error_set(&e, -EINVAL, "\"%s\" or \"%s\" is not an id and a digest", m->id, m->digest);
+        else if (build_running(r, m->id))
+                (void) error_set(&e, -EBUSY, "build %s still runs", m->id);
+        if (e.code < 0) {
+                ticket_error(r, t, &e);
+                return;
+        }
+        if (template_there(r, m->digest)) {
+                ticket_ok(r, t);
+                return;
+        }
+        struct commit *c = commit_new(r, t, m->id, m->digest);
+        if (!c || job_start(r, template_work, answer, c, &e) < 0) {
+                if (!c)
+                        (void) error_set(&e, -ENOMEM, "out of memory");
+                ticket_error(r, t, &e);
+                free(c);
+        }
+}
+
+static int remove_work(struct rootd *r, void *arg, struct error *err) {
+        const struct commit *c = arg;
+        char hidden[DIGEST_LEN + 8];
+        (void) snprintf(hidden, sizeof hidden, COMMIT_HIDDEN "%s", c->digest);
+        return fd_remove_tree_at(r->dirs.templates, hidden, err);
+}
+
+void template_remove_handle(struct rootd *r, const struct ticket *t, const struct ipc_template_remove *m) {
+        struct error e = ERROR_INIT;
+        char hidden[DIGEST_LEN + 8];
+        if (!digest_valid(m->digest)) {
+                (void) error_set(&e, -EINVAL, "\"%s\" is not a template digest", m->digest);
+                ticket_error(r, t, &e);
+                return;
+        }
+        /* Gone at once for everybody who looks; its blocks follow. Live sandboxes hold what they need open. */
+        (void) snprintf(hidden, sizeof hidden, COMMIT_HIDDEN "%s", m->digest);
+        (void) fd_remove_tree_at(r->dirs.templates, hidden, NULL);
+        if (renameat(r->dirs.templates, m->digest, r->dirs.templates, hidden) < 0 && errno != ENOENT) {
+                (void) error_errno(&e, errno, "cannot remove template %.12s", m->digest);
+                ticket_error(r, t, &e);
+                return;
+        }
+        struct commit *c = commit_new(r, t, "", m->digest);
+        if (!c || job_start(r, remove_work, answer, c, &e) < 0) {
+                if (!c)
+                        (void) error_set(&e, -ENOMEM, "out of memory");
+                ticket_error(r, t, &e);
+                free(c);
+        }
+}
+
+static void on_variant_done(void *arg, const struct error *e) {
+        struct commit *c = arg;
+        struct placement *p = placement_find(c->rootd, c->id);
+        if (p)
+                p->committing = false;
+        answer(c, e);
+}
+
+/* Every process that had the files open for writing is gone: only now may they become a template's. */
+static void on_variant_reaped(void *arg, const struct error *failed) {
+        struct commit *c = arg;
+        struct error e = ERROR_INIT;
+        if (failed)
+                e = *failed;
+        else if (job_start(c->rootd, variant_work, on_variant_done, c, &e) == 0)
+                return;
+        on_variant_done(c, &e);
+}
+
+static int check_variant(const struct rootd *r, const struct ipc_variant_commit *m, struct placement **ret,
+                         struct error *err) {
+        char name[VARIANT_NAME_SIZE];
+        if (!id_valid(m->id) || !digest_valid(m->digest))
+                return error_set(err, -EINVAL, "\"%s\" or \"%s\" is not an id and a digest", m->id, m->digest);
+        struct placement *p = placement_find(r, m->id);
+        if (!p || p->rec.state != RECORD_LIVE)
+                return error_set(err, -ENOENT, "sandbox %s is not placed", m->id);
+        if (!str_eq(p->rec.mode, "boot"))
+                return error_set(err, -EINVAL, "sandbox %s was not placed to boot", m->id);
+        if (!str_eq(p->rec.digest, m->digest))
+                return error_set(err, -EINVAL, "sandbox %s is of another template", m->id);
+        variant_name(p->rec.engine, p->rec.memory_mb, p->rec.cpus, name);
+        if (!str_eq(name, m->variant))
+                return error_set(err, -EINVAL, "sandbox %s makes variant \"%s\", not \"%s\"", m->id, name, m->variant);
+        if (p->committing)
+                return error_set(err, -EALREADY, "the variant of sandbox %s is being stored already", m->id);
+        *ret = p;
+        return 0;
+}
+
+void variant_commit_handle(struct rootd *r, const struct ticket *t, const struct ipc_variant_commit *m) {
+        struct error e = ERROR_INIT;
+        struct placement *p = NULL;
+        if (check_variant(r, m, &p, &e) < 0) {
+                ticket_error(r, t, &e);
+                return;
+        }
+        struct commit *c = commit_new(r, t, m->id, m->digest);
+        if (!c) {
+                (void) error_set(&e, -ENOMEM, "out of memory");
+                ticket_error(r, t, &e);
+                return;
+        }
+        c->rec = p->rec;
+        struct reap_target target = { .procs = { &p->warden, &p->vm }, .uids = { p->rec.warden_uid, p->rec.vm_uid } };
+        slot_name(p->rec.slot, target.leaf);
+        if (reap_start(r, &target, on_variant_reaped, c, &e) < 0)
+                refuse(c, &e);
+        else
+                p->committing = true;
+}
+
+/* ---- at start ------------------------------------------------------------------------------- */
+
+static void sweep(int at) {
+        int fd = openat(at, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
+        if (!d) {
+                (void) fd_close(fd);
+                return;
+        }
+        for (const struct dirent *e; (e = readdir(d));) {
+                struct error err = ERROR_INIT;
+                if (str_has_prefix(e->d_name, COMMIT_HIDDEN) && fd_remove_tree_at(at, e->d_name, &err) < 0)
+                        log_warn("\"%s\": %s", e->d_name, err.msg);
+        }
+        (void) closedir(d);
+}
+
+void commit_sweep(struct rootd *r) {
+        sweep(r->dirs.templates);
+        int fd = openat(r->dirs.templates, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
+        if (!d) {
+                (void) fd_close(fd);
+                return;
+        }
+        for (const struct dirent *e; (e = readdir(d));) {
+                char path[DIGEST_LEN + 16];
+                if (!digest_valid(e->d_name))
+                        continue;
+                (void) snprintf(path, sizeof path, "%s/variants", e->d_name);
+                _cleanup_fd_ int variants = fd_open_beneath(r->dirs.templates, path, O_RDONLY | O_DIRECTORY, 0, NULL);
+                if (variants >= 0)
+                        sweep(variants);
+        }
+        (void) closedir(d);
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * Which user ids and cgroup names are ours. More than one cspace-rootd can live on a host (each
+ * with a run folder of its own), and no two live sandboxes may share a uid; so each daemon has
+ * an instance number, 0 for the default run folder, kept in <run>/rootd/instance and held by a lock while
+ * it runs.
+ *
+ *   slot s of instance i:   warden  UID_BASE + i * 2 * SLOTS_MAX + 2 s,  VM one above
+ *   build range b:          BUILD_UID_BASE + b * 65536, shared by all instances, locked for a build
+ *
+ * Both lie above what systemd gives to containers and below 2^31. A group of the same number
+ * belongs to each user.
+ */
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/error.h"
+
+#define UID_BASE 2000000000u
+#define SLOTS_MAX 4096u
+#define INSTANCES_MAX 8192u
+#define BUILD_UID_BASE 2080000000u
+#define BUILD_UID_COUNT 65536u
+#define BUILD_RANGES_MAX 1000u
+
+struct instance {
+        unsigned number;
+        int locks; /* INSTANCE_LOCKS: one byte per number, then one per build range */
+        bool building[BUILD_RANGES_MAX]; /* ours: a process meets no conflict with its own locks */
+};
+#define INSTANCE_LOCKS "/run/cspace.instances"
+
+int instance_take(struct instance *i, int run_fd, const char *run_path, struct error *err);
+void instance_drop(struct instance *i);
+
+uid_t instance_warden_uid(const struct instance *i, unsigned slot);
+uid_t instance_vm_uid(const struct instance *i, unsigned slot);
+
+/* A range nobody uses. */
+int build_range_take(struct instance *i, unsigned *ret_range, uid_t *ret_base, struct error *err);
+void build_range_drop(struct instance *i, unsigned range);

@@ -1,0 +1,421 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * PLACE. The files are opened first (a missing variant costs nothing), then a slot is taken, and
+ * from the record on each step is one that a restart can undo:
+ *
+ *    1 record written into the slot's folder     6 limits set
+ *    2 folder becomes <run>/sandboxes/<id>       7 order to the VM's launcher
+ *    3 <data>/sandboxes/<id> made                8 order to the warden's launcher
+ *    4 disk cloned                               9 both have become their programs
+ *    5 files of "boot" made                     10 record says live, 11 answered
+ *
+ * A failure at any of them is a removal, and the error is answered when nothing is left.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "rootd/disk.h"
+#include "rootd/fault.h"
+#include "rootd/placement.h"
+#include "rootd/pool.h"
+#include "rootd/server.h"
+#include "rootd/source.h"
+
+/* Host memory of a sandbox beyond the guest's own: QEMU with its heap and libraries, the warden,
+ * kernel memory of both; under TCG also translated code (tb-size) and its tables. */
+#define OVERHEAD_KVM_BYTES (160ull << 20)
+#define OVERHEAD_TCG_BYTES (384ull << 20)
+#define SANDBOX_PIDS_MAX 512
+#define WARDEN_PROCESSES_MAX 16
+#define VM_PROCESSES_MAX 256          /* vCPUs, and QEMU's pool of I/O threads */
+#define STATE_BYTES_MAX (256ull << 20) /* device state written in "boot" */
+#define WARDEN_OOM_ADJ 200
+#define VM_OOM_ADJ 400
+#define PLACE_TIMEOUT_MS 20000
+
+/* Numbers of a warden's descriptors (docs/architecture.md, "Descriptors of a warden"). */
+enum { FD_CTL = 3, FD_DATA, FD_STUB, FD_TAP, FD_DISK, FD_MEM, FD_STATE, FD_KERNEL, FD_INITRD, FD_QMP, FD_PORT };
+
+struct place {
+        struct placement *p;
+        struct ticket ticket;
+        struct source source;
+        struct pool_wait *wait;
+        struct slot *slot;
+        struct watch *vm_watch, *warden_watch;
+        bool vm_runs, warden_runs;
+        uint64_t started_us;
+        uv_timer_t *timer;
+        struct error error;
+};
+
+/* ---- end of the flow ------------------------------------------------------------------------ */
+
+static void on_timer_closed(uv_handle_t *h) {
+        free(h);
+}
+
+static void place_free(struct place *f) {
+        f->p->place = NULL;
+        f->vm_watch = watch_free(f->vm_watch);
+        f->warden_watch = watch_free(f->warden_watch);
+        if (f->wait)
+                pool_cancel(f->p->rootd->pool, f->wait);
+        if (f->timer)
+                uv_close((uv_handle_t *) f->timer, on_timer_closed);
+        slot_close(f->slot);
+        free(f->slot);
+        source_close(&f->source);
+        free(f);
+}
+
+struct failure {
+        struct rootd *rootd;
+        struct ticket ticket;
+        struct error error;
+};
+
+static void on_undone(void *arg, const struct error *e) {
+        struct failure *x = arg;
+        if (e)
+                log_error("what a failed place left cannot be removed: %s", e->msg);
+        ticket_error(x->rootd, &x->ticket, &x->error);
+        free(x);
+}
+
+static void fail(struct place *f) {
+        struct placement *p = f->p;
+        struct failure *x = calloc(1, sizeof *x);
+        if (!x) {
+                ticket_error(p->rootd, &f->ticket, &f->error);
+                place_free(f);
+                placement_remove(p, NULL, NULL);
+                return;
+        }
+        *x = (struct failure){ p->rootd, f->ticket, f->error };
+        place_free(f);
+        placement_remove(p, on_undone, x);
+}
+
+void place_abort(struct placement *p) {
+        struct place *f = p->place;
+        struct error e = ERROR_INIT;
+        if (!f)
+                return;
+        (void) error_set(&e, -ECANCELED, "sandbox %s was removed while it was being placed", p->rec.id);
+        ticket_error(p->rootd, &f->ticket, &e);
+        place_free(f);
+}
+
+static void finish(struct place *f) {
+        struct placement *p = f->p;
+        fault_point("place", 9);
+        p->rec.state = RECORD_LIVE;
+        if (record_write(p->dir, &p->rec, &f->error) < 0) {
+                p->rec.state = RECORD_PLACING;
+                fail(f);
+                return;
+        }
+        fault_point("place", 10);
+        struct ipc_placed m = { .warden_pid = p->rec.warden_pid,
+                                .warden_uid = p->rec.warden_uid,
+                                .vm_uid = p->rec.vm_uid,
+                                .place_us = clock_mono_us() - f->started_us };
+        uint8_t body[64];
+        size_t n;
+        if (ipc_placed_encode(&m, body, sizeof body, &n) == 0)
+                ticket_send(p->rootd, &f->ticket, body, n);
+        fault_point("place", 11);
+        log_debug("sandbox %s placed in %llu us", p->rec.id, (unsigned long long) m.place_us);
+        place_free(f);
+        /* One that died in between: its exit was not told while the state was PLACING. */
+        if (p->warden.gone)
+                server_exited(p->rootd, p->rec.id, "warden");
+        if (p->vm.gone)
+                server_exited(p->rootd, p->rec.id, "vm");
+}
+
+/* ---- orders to the launchers ---------------------------------------------------------------- */
+
+static bool program_runs(struct place *f, struct launcher *l, struct watch **watch, const char *what) {
+        int fds[2];
+        struct error e = ERROR_INIT;
+        enum launch_event event = launcher_read(l, fds, &e);
+        if (event == LAUNCH_RUNS) {
+                *watch = watch_free(*watch);
+                return true;
+        }
+        if (event != LAUNCH_NOTHING && f->error.code == 0)
+                (void) error_set(&f->error, e.code ? e.code : -EPROTO, "%s: %s", what, e.code ? e.msg : "unexpected message");
+        return false;
+}
+
+static void on_launcher(void *arg) {
+        struct place *f = arg;
+        if (!f->vm_runs)
+                f->vm_runs = program_runs(f, &f->slot->vm, &f->vm_watch, "VM");
+        if (!f->warden_runs)
+                f->warden_runs = program_runs(f, &f->slot->warden, &f->warden_watch, "warden");
+        if (f->error.code < 0)
+                fail(f);
+        else if (f->vm_runs && f->warden_runs)
+                finish(f);
+}
+
+static void on_timeout(uv_timer_t *t) {
+        struct place *f = t->data;
+        (void) error_set(&f->error, -ETIMEDOUT, "warden and VM did not start within %d s", PLACE_TIMEOUT_MS / 1000);
+        fail(f);
+}
+
+static int order_vm(struct place *f, int stub, const char *program, struct error *err) {
+        const struct record *rec = &f->p->rec;
+        bool boot = str_eq(rec->mode, "boot");
+        uint64_t files = boot ? ((uint64_t) rec->memory_mb << 20) + STATE_BYTES_MAX : 0;
+        struct launch_order o = { .uid = rec->vm_uid,
+                                  /* A VM that was taken over cannot fill the host's disk through its own. */
+                                  .file_bytes = rec->disk_bytes > files ? rec->disk_bytes : files,
+                                  .processes = VM_PROCESSES_MAX,
+                                  .oom_score_adj = VM_OOM_ADJ,
+                                  .kvm = str_eq(rec->engine, "qemu-kvm"),
+                                  .n_fds = 1,
+                                  .fds = { FD_STUB } };
+        if (launch_order_arg(&o, program) < 0 || launch_order_arg(&o, "--stub") < 0)
+                return error_set(err, -E2BIG, "arguments of the VM are too long");
+        if (o.kvm && f->p->rootd->views.kvm < 0)
+                return error_set(err, -EOPNOTSUPP, "engine qemu-kvm cannot be used here: %s",
+                                 f->p->rootd->host.engine_reason);
+        return launcher_order(&f->slot->vm, &o, &stub, err);
+}
+
+static int warden_args(const struct place *f, struct launch_order *o, const char *program) {
+        const struct record *rec = &f->p->rec;
+        char memory[16], cpus[16], ropen[CONF_STR_MAX + 32];
+        (void) snprintf(memory, sizeof memory, "%u", rec->memory_mb);
+        (void) snprintf(cpus, sizeof cpus, "%u", rec->cpus);
+        if (conf_libexec_path(&f->p->rootd->opt.conf, "ropen.so", ropen, sizeof ropen) < 0)
+                return -E2BIG;
+        const char *const args[] = { program,     "--id",     rec->id,    "--mode", rec->mode, "--engine", rec->engine,
+                                     "--memory",  memory,     "--cpus",   cpus,     "--ropen", ropen };
+        int r = 0;
+        for (size_t i = 0; i < ARRAY_SIZE(args) && r == 0; i++)
+                r = launch_order_arg(o, args[i]);
+        return r;
+}
+
+static int order_warden(struct place *f, int stub, const int boot_files[2], const char *program, struct error *err) {
+        struct launch_order o = { .uid = f->p->rec.warden_uid,
+                                  .processes = WARDEN_PROCESSES_MAX,
+                                  .oom_score_adj = WARDEN_OOM_ADJ,
+                                  .keep_stderr = true };
+        bool boot = boot_files[0] >= 0;
+        const struct {
+                int number, fd;
+        } all[] = { { FD_CTL, f->slot->ctl },
+                    { FD_DATA, f->slot->data },
+                    { FD_STUB, stub },
+                    { FD_TAP, f->slot->tap },
+                    { FD_DISK, f->source.disk }, /* by now the clone's */
+                    { FD_MEM, boot ? boot_files[0] : f->source.mem },
+                    { FD_STATE, boot ? boot_files[1] : f->source.state },
+                    { FD_KERNEL, f->source.kernel },
+                    { FD_INITRD, f->source.initrd },
+                    { FD_QMP, f->slot->qmp },
+                    { FD_PORT, f->slot->port } };
+        int fds[LAUNCH_FDS_MAX];
+        for (size_t i = 0; i < ARRAY_SIZE(all); i++)
+                if (all[i].fd >= 0) {
+                        fds[o.n_fds] = all[i].fd;
+                        o.fds[o.n_fds++] = all[i].number;
+                }
+        if (warden_args(f, &o, program) < 0)
+                return error_set(err, -E2BIG, "arguments of the warden are too long");
+        return launcher_order(&f->slot->warden, &o, fds, err);
+}
+
+/* ---- the steps ------------------------------------------------------------------------------ */
+
+static int take_folder(struct place *f, struct error *err) {
+        struct placement *p = f->p;
+        struct rootd *r = p->rootd;
+        p->rec.slot = f->slot->number;
+        p->rec.warden_uid = f->slot->warden_uid;
+        p->rec.vm_uid = f->slot->vm_uid;
+        p->has_slot = true;
+        int res = placement_watch(p, f->slot->warden.pid, fd_steal(&f->slot->warden.pidfd), f->slot->vm.pid,
+                                  fd_steal(&f->slot->vm.pidfd), err);
+        if (res == 0)
+                res = record_write(f->slot->dir, &p->rec, err);
+        fault_point("place", 1);
+        if (res < 0)
+                return res;
+        if (renameat2(r->dirs.run_pool, f->slot->name, r->dirs.run_sandboxes, p->rec.id, RENAME_NOREPLACE) < 0)
+                return error_errno(err, errno, "cannot make the sandbox's run folder");
+        p->recorded = true;
+        p->dir = fd_steal(&f->slot->dir);
+        fault_point("place", 2);
+        return 0;
+}
+
+static int make_files(struct place *f, int boot_files[2], struct error *err) {
+        struct placement *p = f->p;
+        struct rootd *r = p->rootd;
+        if (mkdirat(r->dirs.sandboxes, p->rec.id, 0700) < 0)
+                return error_errno(err, errno, "cannot make the sandbox's data folder");
+        fault_point("place", 3);
+        _cleanup_fd_ int dir = fd_open_beneath(r->dirs.sandboxes, p->rec.id, O_RDONLY | O_DIRECTORY, 0, err);
+        if (dir < 0)
+                return dir;
+        int disk = -EBADF;
+        int res = disk_clone(f->source.disk, dir, "disk.img", p->rec.disk_bytes, p->rec.vm_uid, &disk,
+                             &p->rec.disk_bytes, err);
+        fault_point("place", 4);
+        if (res < 0)
+                return res;
+        fd_closep(&f->source.disk);
+        f->source.disk = disk;
+        if (str_eq(p->rec.mode, "boot")) {
+                res = disk_create(dir, "mem", (uint64_t) p->rec.memory_mb << 20, &boot_files[0], err);
+                if (res == 0)
+                        res = disk_create(dir, "state", 0, &boot_files[1], err);
+        }
+        fault_point("place", 5);
+        return res;
+}
+
+static int set_limits(struct place *f, struct error *err) {
+        const struct record *rec = &f->p->rec;
+        const struct cgroup_limits l = {
+                .memory_bytes = ((uint64_t) rec->memory_mb << 20) +
+                                (str_eq(rec->engine, "qemu-kvm") ? OVERHEAD_KVM_BYTES : OVERHEAD_TCG_BYTES),
+                .pids = SANDBOX_PIDS_MAX,
+                .cpus = rec->cpus,
+        };
+        int r = cgroup_limit(&f->p->rootd->cgroups, f->slot->name, &l, err);
+        fault_point("place", 6);
+        return r;
+}
+
+static int start_programs(struct place *f, const int boot_files[2], struct error *err) {
+        struct rootd *r = f->p->rootd;
+        char program[CONF_STR_MAX + 32];
+        int sv[2];
+        if (conf_libexec_path(&r->opt.conf, "cspace-warden", program, sizeof program) < 0)
+                return error_set(err, -ENAMETOOLONG, "path of cspace-warden is too long");
+        if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sv) < 0)
+                return error_errno(err, errno, "cannot make a socket pair");
+        _cleanup_fd_ int warden_end = sv[0], stub_end = sv[1];
+        int res = order_vm(f, stub_end, program, err);
+        fault_point("place", 7);
+        if (res == 0)
+                res = order_warden(f, warden_end, boot_files, program, err);
+        fault_point("place", 8);
+        if (res == 0)
+                res = watch_new(r->loop, f->slot->vm.sock, on_launcher, f, &f->vm_watch, err);
+        if (res == 0)
+                res = watch_new(r->loop, f->slot->warden.sock, on_launcher, f, &f->warden_watch, err);
+        return res;
+}
+
+static void on_slot(void *arg, struct slot *slot, const struct error *e) {
+        struct place *f = arg;
+        f->wait = NULL;
+        f->slot = slot;
+        if (!slot) {
+                f->error = *e;
+                fail(f);
+                return;
+        }
+        int boot_files[2] = { -EBADF, -EBADF };
+        int r = take_folder(f, &f->error);
+        if (r == 0)
+                r = make_files(f, boot_files, &f->error);
+        if (r == 0)
+                r = set_limits(f, &f->error);
+        if (r == 0)
+                r = start_programs(f, boot_files, &f->error);
+        boot_files[0] = fd_close(boot_files[0]);
+        boot_files[1] = fd_close(boot_files[1]);
+        if (r < 0)
+                fail(f);
+}
+
+/* ---- the request ---------------------------------------------------------------------------- */
+
+static int check(const struct rootd *r, const struct ipc_place *m, struct error *err) {
+        if (!id_valid(m->id))
+                return error_set(err, -EINVAL, "\"%s\" is not a sandbox id", m->id);
+        if (!digest_valid(m->digest))
+                return error_set(err, -EINVAL, "\"%s\" is not a template digest", m->digest);
+        if (!str_eq(m->mode, "restore") && !str_eq(m->mode, "boot"))
+                return error_set(err, -EINVAL, "\"%s\" is neither \"restore\" nor \"boot\"", m->mode);
+        if (!engine_valid(m->engine))
+                return error_set(err, -EINVAL, "\"%s\" is not an engine", m->engine);
+        if (m->memory_mb < LIMIT_MEMORY_MIN_MB)
+                return error_set(err, -EINVAL, "memory of %u MiB is below the limit of %d", m->memory_mb,
+                                 LIMIT_MEMORY_MIN_MB);
+        if (m->cpus < 1)
+                return error_set(err, -EINVAL, "a sandbox has at least one CPU");
+        if (placement_find(r, m->id))
+                return error_set(err, -EEXIST, "sandbox %s is placed already", m->id);
+        if (r->n_placements >= r->opt.conf.max_sandboxes)
+                return error_set(err, -EDQUOT, "this host has its limit of %u sandboxes", r->opt.conf.max_sandboxes);
+        return 0;
+}
+
+static int begin(struct rootd *r, const struct ticket *t, const struct ipc_place *m, struct place **ret,
+                 struct error *err) {
+        struct source source;
+        int res = check(r, m, err);
+        if (res == 0)
+                res = source_open(r, m, &source, err);
+        if (res < 0)
+                return res;
+        struct place *f = calloc(1, sizeof *f);
+        uv_timer_t *timer = calloc(1, sizeof *timer);
+        struct placement *p = f && timer ? placement_new(r, m->id) : NULL;
+        if (!p) {
+                free(f);
+                free(timer);
+                source_close(&source);
+                return error_set(err, -ENOMEM, "out of memory");
+        }
+        (void) str_copy(p->rec.mode, sizeof p->rec.mode, m->mode);
+        (void) str_copy(p->rec.digest, sizeof p->rec.digest, m->digest);
+        (void) str_copy(p->rec.engine, sizeof p->rec.engine, m->engine);
+        p->rec.memory_mb = m->memory_mb;
+        p->rec.cpus = m->cpus;
+        p->rec.disk_bytes = m->disk_bytes;
+        *f = (struct place){ .p = p, .ticket = *t, .source = source, .timer = timer, .started_us = t->received_us };
+        p->place = f;
+        (void) uv_timer_init(r->loop, timer);
+        timer->data = f;
+        (void) uv_timer_start(timer, on_timeout, PLACE_TIMEOUT_MS, 0);
+        *ret = f;
+        return 0;
+}
+
+void place_handle(struct rootd *r, const struct ticket *t, const struct ipc_place *m) {
+        struct error e = ERROR_INIT;
+        struct place *f = NULL;
+        if (begin(r, t, m, &f, &e) < 0) {
+                ticket_error(r, t, &e);
+                return;
+        }
+        struct pool_wait *wait;
+        pool_take(r->pool, on_slot, f, &wait);
+        if (wait) /* else f was called, and may be gone */
+                f->wait = wait;
+}

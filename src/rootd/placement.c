@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "rootd/placement.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "rootd/pool.h"
+#include "rootd/server.h"
+
+struct placement *placement_find(const struct rootd *r, const char *id) {
+        for (struct placement *p = r->placements; p; p = p->next)
+                if (str_eq(p->rec.id, id))
+                        return p;
+        return NULL;
+}
+
+struct placement *placement_new(struct rootd *r, const char *id) {
+        struct placement *p = calloc(1, sizeof *p);
+        if (!p)
+                return NULL;
+        p->rootd = r;
+        p->dir = -EBADF;
+        p->warden = p->vm = PROC_INIT;
+        p->rec.state = RECORD_PLACING;
+        (void) str_copy(p->rec.id, sizeof p->rec.id, id);
+        p->next = r->placements;
+        r->placements = p;
+        r->n_placements++;
+        return p;
+}
+
+void placement_free(struct placement *p) {
+        if (!p)
+                return;
+        struct rootd *r = p->rootd;
+        for (struct placement **at = &r->placements; *at; at = &(*at)->next)
+                if (*at == p) {
+                        *at = p->next;
+                        r->n_placements--;
+                        break;
+                }
+        proc_done(&p->warden);
+        proc_done(&p->vm);
+        p->dir = fd_close(p->dir);
+        free(p);
+}
+
+void placement_free_all(struct rootd *r) {
+        while (r->placements)
+                placement_free(r->placements);
+}
+
+/* ---- processes ------------------------------------------------------------------------------ */
+
+static void on_exit_of(struct proc *proc) {
+        struct placement *p = proc->owner;
+        const char *what = proc == &p->vm ? "vm" : "warden";
+        if (p->rec.state != RECORD_LIVE || p->committing) /* ended by us */
+                return;
+        log_info("sandbox %s: %s (process %d) ended, status %d", p->rec.id, what, proc->pid, proc->status);
+        server_exited(p->rootd, p->rec.id, what);
+}
+
+int placement_watch(struct placement *p, pid_t warden, int warden_pidfd, pid_t vm, int vm_pidfd, struct error *err) {
+        _cleanup_fd_ int second = vm_pidfd;
+        int r = proc_watch(&p->warden, p->rootd->loop, warden, warden_pidfd, on_exit_of, p, err);
+        if (r < 0)
+                return r;
+        r = proc_watch(&p->vm, p->rootd->loop, vm, fd_steal(&second), on_exit_of, p, err);
+        p->rec.warden_pid = (uint32_t) warden;
+        p->rec.warden_start = p->warden.start;
+        p->rec.vm_pid = (uint32_t) vm;
+        p->rec.vm_start = p->vm.start;
+        return r;
+}
+
+void placement_adopt(struct placement *p) {
+        struct rootd *r = p->rootd;
+        struct error e = ERROR_INIT;
+        if (proc_adopt(&p->warden, r->loop, (pid_t) p->rec.warden_pid, p->rec.warden_start, p->rec.warden_uid,
+                       on_exit_of, p, &e) < 0) {
+                log_warn("sandbox %s: the warden is gone: %s", p->rec.id, e.msg);
+                p->warden.gone = true;
+        }
+        if (proc_adopt(&p->vm, r->loop, (pid_t) p->rec.vm_pid, p->rec.vm_start, p->rec.vm_uid, on_exit_of, p, &e) < 0) {
+                log_warn("sandbox %s: the VM is gone: %s", p->rec.id, e.msg);
+                p->vm.gone = true;
+        }
+}

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* What the parts of the program share: made in main(), passed to all. */
+
+#include <uv.h>
+
+#include "rootd/cgroup.h"
+#include "rootd/dirs.h"
+#include "rootd/host.h"
+#include "rootd/instance.h"
+#include "rootd/options.h"
+#include "rootd/view.h"
+
+struct pool;
+struct placement;
+struct build;
+struct server;
+
+struct rootd {
+        uv_loop_t *loop;
+        struct options opt;
+        struct dirs dirs;
+        struct instance instance;
+        struct cgroups cgroups;
+        struct views views;
+        struct host host;
+        struct pool *pool;
+        struct placement *placements;
+        unsigned n_placements;
+        struct build *builds;
+        struct server *server;
+};

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "rootd/source.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/str.h"
+
+void variant_name(const char *engine, uint32_t memory_mb, uint32_t cpus, char out[VARIANT_NAME_SIZE]) {
+        (void) snprintf(out, VARIANT_NAME_SIZE, "%s-%um-%uc", engine, memory_mb, cpus);
+}
+
+bool engine_valid(const char *engine) {
+        return str_eq(engine, "qemu-tcg") || str_eq(engine, "qemu-kvm") || str_eq(engine, "fake");
+}
+
+static int open_file(int dirfd, const char *name, int *ret, struct error *err) {
+        struct stat st;
+        _cleanup_fd_ int fd = fd_open_beneath(dirfd, name, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0, err);
+        if (fd < 0)
+                return fd;
+        if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
+                return error_set(err, -EBADMSG, "\"%s\" is not a regular file", name);
+        *ret = fd_steal(&fd);
+        return 0;
+}
+
+static int open_boot(int template, struct source *s, struct error *err) {
+        int r = open_file(template, "disk.img", &s->disk, err);
+        if (r == 0)
+                r = open_file(template, "kernel", &s->kernel, err);
+        if (r == 0)
+                r = open_file(template, "initrd", &s->initrd, err);
+        return r;
+}
+
+static int open_restore(int template, const struct ipc_place *m, struct source *s, struct error *err) {
+        char path[VARIANT_NAME_SIZE + 16], name[VARIANT_NAME_SIZE];
+        struct stat st;
+        variant_name(m->engine, m->memory_mb, m->cpus, name);
+        (void) snprintf(path, sizeof path, "variants/%s", name);
+        _cleanup_fd_ int dir = fd_open_beneath(template, path, O_RDONLY | O_DIRECTORY, 0, err);
+        if (dir < 0)
+                return dir == -ENOENT ? error_set(err, -ENOENT, "template %.12s has no variant \"%s\" yet", m->digest, name)
+                                      : dir;
+        int r = open_file(dir, "disk.img", &s->disk, err);
+        if (r == 0)
+                r = open_file(dir, "mem", &s->mem, err);
+        if (r == 0)
+                r = open_file(dir, "state", &s->state, err);
+        if (r < 0)
+                return error_wrap(err, "variant \"%s\"", name);
+        if (fstat(s->mem, &st) < 0 || (uint64_t) st.st_size != (uint64_t) m->memory_mb << 20)
+                return error_set(err, -EBADMSG, "memory of variant \"%s\" has the wrong size", name);
+        return 0;
+}
+
+int source_open(const struct rootd *r, const struct ipc_place *m, struct source *ret, struct error *err) {
+        struct source s = { -EBADF, -EBADF, -EBADF, -EBADF, -EBADF };
+        _cleanup_fd_ int template = fd_open_beneath(r->dirs.templates, m->digest, O_RDONLY | O_DIRECTORY, 0, err);
+        if (template < 0)
+                return template == -ENOENT ? error_set(err, -ENOENT, "there is no template %.12s", m->digest) : template;
+        int res = str_eq(m->mode, "boot") ? open_boot(template, &s, err) : open_restore(template, m, &s, err);
+        if (res < 0) {
+                source_close(&s);
+                return res;
+        }
+        *ret = s;
+        return 0;
+}
+
+void source_close(struct source *s) {
+        int *all[] = { &s->disk, &s->mem, &s->state, &s->kernel, &s->initrd };
+        for (size_t i = 0; i < ARRAY_SIZE(all); i++)
+                *all[i] = fd_close(*all[i]);
+}

@@ -1,0 +1,333 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A real cspace-rootd on folders of its own, with a stand-in for the warden (probe.py), and the means to
+see everything it may leave behind on the host."""
+import glob
+import hashlib
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+import pytest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, HERE)
+import wire  # noqa: E402
+
+BUILD = os.environ.get('CSPACE_BUILD', os.path.join(wire.TOP, 'build'))
+BINARY = os.path.join(BUILD, 'src', 'rootd', 'cspace-rootd')
+MB = 1 << 20
+
+
+def new_id():
+    return ''.join(random.choices('abcdefghijklmnopqrstuvwxyz234567', k=26))
+
+
+def until(condition, timeout=15, what='condition'):
+    end = time.monotonic() + timeout
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > end:
+            raise AssertionError(f'{what} did not come true in {timeout} s')
+        time.sleep(0.01)
+
+
+def sparse_hash(path):
+    """The line of disk.img in a MANIFEST, by the description in manifest.h."""
+    h = hashlib.sha256()
+    size = os.path.getsize(path)
+    with open(path, 'rb') as f:
+        at = 0
+        while block := f.read(65536):
+            if block.strip(b'\0'):
+                h.update(struct.pack('>QI', at, len(block)) + block)
+            at += len(block)
+    h.update(struct.pack('>QI', size, 0))
+    return h.hexdigest()
+
+
+def file_hash(path):
+    with open(path, 'rb') as f:
+        return hashlib.sha256(f.read()).hexdigest()
+
+
+@pytest.fixture(scope='session')
+def btrfs():
+    """A btrfs of our own, as `cspace up` makes one."""
+    if os.geteuid() != 0:
+        pytest.skip('needs root')
+    if not os.path.exists(BINARY):
+        pytest.skip(f'{BINARY} is not built')
+    top = tempfile.mkdtemp(prefix='cspace-rootd-', dir=os.environ.get('CSPACE_TEST_DIR'))
+    image, mount = os.path.join(top, 'btrfs'), os.path.join(top, 'data')
+    os.mkdir(mount)
+    with open(image, 'wb') as f:
+        f.truncate(2 << 30)
+    subprocess.run(['mkfs.btrfs', '-q', image], check=True)
+    if subprocess.run(['mount', '-o', 'loop', image, mount]).returncode:
+        shutil.rmtree(top)
+        pytest.skip('cannot mount a loop device')
+    yield mount
+    subprocess.run(['umount', '-l', mount], check=True)
+    shutil.rmtree(top)
+
+
+class Host:
+    """What is on this host and belongs to one rootd."""
+
+    def __init__(self, rootd):
+        self.rootd = rootd
+
+    def uids(self):
+        with open(os.path.join(self.rootd.run, 'rootd', 'instance')) as f:
+            base = 2000000000 + int(f.read()) * 2 * 4096
+        return base, base + 2 * 4096
+
+    def processes(self):
+        """Processes of our uids, and launchers (still root, named as rootd, in one of our cgroups)."""
+        low, high = self.uids()
+        found = {}
+        for d in glob.glob('/proc/[0-9]*'):
+            try:
+                with open(d + '/status') as f:
+                    text = f.read()
+                with open(d + '/stat') as f:
+                    if f.read().rsplit(')', 1)[1].split()[0] == 'Z':
+                        continue
+                with open(d + '/cgroup') as f:
+                    cgroup = f.read()
+            except OSError:
+                continue
+            uid = int(re.search(r'^Uid:\t(\d+)', text, re.M)[1])
+            if low <= uid < high or any('/' + name + '/' in cgroup for name in self.cgroup_names()):
+                found[int(d[6:])] = uid
+        return found
+
+    def cgroup_names(self):
+        try:
+            with open(os.path.join(self.rootd.run, 'rootd', 'cgroups')) as f:
+                return {os.path.basename(line.split(' ', 1)[1].strip()) for line in f}
+        except OSError:
+            return set()
+
+    def cgroups(self):
+        found = []
+        try:
+            with open(os.path.join(self.rootd.run, 'rootd', 'cgroups')) as f:
+                for line in f:
+                    base = line.split(' ', 1)[1].strip()
+                    found += [p for p in glob.glob(base + '/*/') if os.path.isdir(p)]
+        except OSError:
+            pass
+        return sorted(found)
+
+    def namespaces(self):
+        """Network namespaces with our tap, by the processes in them."""
+        own = os.stat('/proc/self/ns/net').st_ino
+        found = set()
+        for pid in self.processes():
+            try:
+                ino = os.stat(f'/proc/{pid}/ns/net').st_ino
+            except OSError:
+                continue
+            if ino != own:
+                found.add(ino)
+        return found
+
+    def mounts(self):
+        with open('/proc/self/mountinfo') as f:
+            return [line.split()[4] for line in f if self.rootd.run in line.split()[4]]
+
+    def files(self):
+        out = []
+        for top in (os.path.join(self.rootd.run, 'sandboxes'), os.path.join(self.rootd.run, 'rootd', 'pool'),
+                    os.path.join(self.rootd.data, 'sandboxes'), os.path.join(self.rootd.data, 'builds')):
+            out += glob.glob(top + '/*')
+        out += glob.glob(os.path.join(self.rootd.data, 'templates', '.*'))
+        out += glob.glob(os.path.join(self.rootd.data, 'templates', '*', 'variants', '.*'))
+        return out
+
+    def assert_nothing(self):
+        """No process, tap, namespace, cgroup, mount or file of a sandbox, a slot or a build."""
+        until(lambda: not self.processes(), what='end of all processes')
+        assert self.namespaces() == set()
+        assert self.cgroups() == []
+        assert self.mounts() == []
+        assert self.files() == []
+
+
+class Rootd:
+    def __init__(self, data, top, libexec):
+        self.data, self.top = data, top
+        self.run = os.path.join(top, 'run')
+        self.libexec = libexec
+        self.proc = None
+        self.host = Host(self)
+        self.log = open(os.path.join(top, 'log'), 'ab')
+
+    @property
+    def sock(self):
+        return os.path.join(self.run, 'rootd.sock')
+
+    def start(self, *args, env=None, pool=2, wait=True, conf=''):
+        path = os.path.join(self.top, 'conf')
+        with open(path, 'w') as f:
+            f.write(conf)
+        self.proc = subprocess.Popen([BINARY, '--config', path, '--run', self.run, '--data', self.data, '--libexec',
+                                      self.libexec, '--user', 'nobody', '--pool', str(pool), '--log-level', 'debug', *args],
+                                     stderr=self.log, stdout=self.log, stdin=subprocess.DEVNULL,
+                                     env={**os.environ, 'CSPACE_LOG_FORMAT': 'text', **(env or {})})
+        if wait:
+            until(lambda: self.proc.poll() is not None or self.accepts(), what='rootd.sock')
+            assert self.proc.poll() is None, self.text()
+        return self
+
+    def accepts(self):
+        try:
+            s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            s.connect(self.sock)
+            s.close()
+            return True
+        except OSError:
+            return False
+
+    def client(self, **kw):
+        return wire.Client(self.sock, **kw)
+
+    def text(self):
+        with open(os.path.join(self.top, 'log'), errors='replace') as f:
+            return f.read()
+
+    def kill(self):
+        """As kill -9 does."""
+        self.proc.kill()
+        self.proc.wait()
+
+    def stop(self):
+        if self.proc and self.proc.poll() is None:
+            self.proc.send_signal(signal.SIGTERM)
+            assert self.proc.wait(15) == 0, self.text()
+        self.proc = None
+
+    # ---- fixtures made through rootd itself or beside it
+
+    def make_build(self, disk_mb=8, content=b'root filesystem'):
+        """What a builder leaves: builds/<id>/out. Returns (id, digest)."""
+        ident = new_id()
+        out = os.path.join(self.data, 'builds', ident, 'out')
+        os.makedirs(out)
+        for name, data in (('kernel', b'kernel'), ('initrd', b'initrd'), ('manifest.json', b'{"format":1}')):
+            with open(os.path.join(out, name), 'wb') as f:
+                f.write(data)
+        with open(os.path.join(out, 'disk.img'), 'wb') as f:
+            f.write(content)
+            f.seek(3 * MB)
+            f.write(os.urandom(MB))
+            f.truncate(disk_mb * MB)
+        lines = [(sparse_hash if n == 'disk.img' else file_hash)(os.path.join(out, n)) + '  ' + n
+                 for n in ('disk.img', 'initrd', 'kernel', 'manifest.json')]
+        text = ''.join(line + '\n' for line in lines).encode()
+        with open(os.path.join(out, 'MANIFEST'), 'wb') as f:
+            f.write(text)
+        for top, dirs, files in os.walk(os.path.join(self.data, 'builds', ident)):
+            for n in dirs + files:
+                os.chown(os.path.join(top, n), 2080000000, 2080000000)
+        return ident, hashlib.sha256(text).hexdigest()
+
+    def make_template(self, client, **kw):
+        ident, digest = self.make_build(**kw)
+        client.call('TEMPLATE_COMMIT', id=ident, digest=digest)
+        client.call('BUILD_REMOVE', id=ident)
+        return digest
+
+    def make_variant(self, client, digest, memory_mb=128, cpus=1, engine='fake'):
+        ident = new_id()
+        client.call('PLACE', 'PLACED', id=ident, mode='boot', digest=digest, engine=engine, memory_mb=memory_mb, cpus=cpus)
+        client.call('VARIANT_COMMIT', id=ident, digest=digest, variant=f'{engine}-{memory_mb}m-{cpus}c')
+        client.call('REMOVE', id=ident)
+
+    def warden(self, ident):
+        return Warden(os.path.join(self.run, 'sandboxes', ident, 'ctl.sock'))
+
+
+class Warden:
+    def __init__(self, path):
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.sock.settimeout(20)
+        self.sock.connect(path)
+
+    def __call__(self, expression):
+        self.sock.send(expression.encode())
+        return json.loads(self.sock.recv(1 << 20))
+
+    def vm(self, expression):
+        return self('vm:' + expression)
+
+    def close(self):
+        self.sock.close()
+
+
+@pytest.fixture(scope='session')
+def libexec(tmp_path_factory):
+    d = tmp_path_factory.mktemp('libexec', numbered=True)
+    for top in [d, *d.parents][:3]:
+        os.chmod(top, 0o755)
+    shutil.copy(os.path.join(HERE, 'probe.py'), d / 'cspace-warden')
+    os.chmod(d / 'cspace-warden', 0o755)
+    return str(d)
+
+
+@pytest.fixture
+def rootd(btrfs, libexec, tmp_path):
+    os.chmod(tmp_path, 0o755)
+    data = os.path.join(btrfs, new_id())
+    top = tempfile.mkdtemp(prefix='rootd-')  # short: sockets lie below it
+    os.chmod(top, 0o755)
+    r = Rootd(data, top, libexec)
+    yield r
+    if r.proc and r.proc.poll() is None:
+        for ident in os.listdir(os.path.join(r.run, 'sandboxes')):
+            try:
+                r.client().call('REMOVE', id=ident)
+            except (wire.RootdError, OSError):
+                pass
+        r.stop()
+    r.log.close()
+    if os.environ.get('CSPACE_TEST_LOGS'):
+        print(r.text())
+    shutil.rmtree(top, ignore_errors=True)
+    shutil.rmtree(data, ignore_errors=True)
+
+
+class Placer:
+    """A rootd with one template and its variant, ready to place."""
+
+    def __init__(self, rootd):
+        self.rootd = rootd
+        rootd.start()
+        self.c = rootd.client()
+        self.digest = rootd.make_template(self.c)
+        rootd.make_variant(self.c, self.digest)
+
+    def args(self, ident=None, **kw):
+        return {'id': ident or new_id(), 'mode': 'restore', 'digest': self.digest, 'engine': 'fake', 'memory_mb': 128,
+                'cpus': 1, **kw}
+
+    def place(self, ident=None, **kw):
+        ident = ident or new_id()
+        return ident, self.c.call('PLACE', 'PLACED', **self.args(ident, **kw))
+
+
+@pytest.fixture
+def placer(rootd):
+    return Placer(rootd)
