@@ -22,6 +22,7 @@
 
 struct app;
 struct key;
+struct api;
 
 /* code, HTTP status, text. Codes are stable: clients test them. */
 #define API_CODES(X)                                                                       \
@@ -71,6 +72,7 @@ enum api_code api_code_from_name(const char *s); /* API_INTERNAL if none */
 enum api_code api_code_from_errno(int err);
 
 #define API_PARAMS_MAX 4
+#define API_WAIT_MAX_S 600
 
 struct api_req;
 
@@ -103,6 +105,7 @@ struct api_req {
         bool authed;        /* by key or trusted connection */
         const struct key *key; /* NULL for trusted connections; valid only until the handler returns */
         const char *owner;  /* key id, or "" */
+        char *idem_scope;   /* idem.c */
         /* Set by a handler that waits: told once if the client leaves before the answer. */
         void (*on_gone)(void *arg);
         void *gone_arg;
@@ -112,7 +115,8 @@ void api_req_unref(struct api_req *r);
 
 int api_new(struct app *app, struct api **ret, struct error *err);
 void api_free(struct api *a);
-/* Adds a table (it must outlive the api); -EEXIST when a route is there twice. */
+/* Adds a table (it must outlive the api); -EEXIST when a route is there twice. Earlier tables, and
+ * earlier rows of one, win: "/a/b" stands before "/a/{x}". */
 int api_add_routes(struct api *a, const struct api_route *routes, size_t n, struct error *err);
 /* Called for each request before the routes: true takes the exchange (sandbox traffic). */
 void api_set_router(struct api *a, bool (*fn)(struct app *app, struct http_x *x));
@@ -135,8 +139,15 @@ void api_error_status(struct api_req *r, int status, const char *fmt, ...) __att
 
 /* The exchange without the api's handling: the caller sets its ops. r->x is NULL then. */
 struct http_x *api_take(struct api_req *r);
+/* Undoes that, for who has read the body: the api's handling is back, r can be answered. */
+void api_give_back(struct api_req *r, struct http_x *x);
+
+/* Answers 101 and takes the connection out of HTTP. On an error r->x may still be there. */
+int api_upgrade(struct api_req *r, const struct http_header *h, size_t nh, struct stream **ret);
 
 /* Query parameters, decoded. 1 found, 0 not there, <0 error (already answered). str is malloc'd. */
 int api_query_str(struct api_req *r, const char *key, size_t max, char **ret);
 int api_query_u64(struct api_req *r, const char *key, uint64_t min, uint64_t max, uint64_t *ret);
+/* ?wait=SECONDS in ms, 0 when not there; -EINVAL (answered) when wrong. */
+int api_query_wait(struct api_req *r, uint64_t *ret_ms);
 const char *api_header(const struct api_req *r, const char *name); /* NULL none */

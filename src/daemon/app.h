@@ -28,9 +28,16 @@ struct idems;
 struct templates;
 struct variants;
 struct warm;
+struct expiry;
+struct removals;
 struct api;
 struct proxy;
 struct e2b; /* owned by e2b.c */
+
+/* Since the start, for /metrics. */
+struct app_counters {
+        uint64_t creates, creates_failed, creates_warm, create_us, deletes, lost;
+};
 
 struct app {
         uv_loop_t *loop;
@@ -44,9 +51,12 @@ struct app {
         struct templates *templates;
         struct variants *variants;
         struct warm *warm;
+        struct expiry *expiry;
+        struct removals *removals;
         struct api *api;
         struct proxy *proxy;
         struct e2b *e2b;
+        struct app_counters counters;
         int64_t started_ms;
         bool stopping;
 };

@@ -50,8 +50,11 @@ int db_query(struct db_conn *c, db_row_fn fn, void *arg, struct error *err, cons
 const char *db_row_str(struct db_row *row, int col); /* NULL for NULL; valid during the call */
 int64_t db_row_int(struct db_row *row, int col);
 
+/* Several statements without parameters, outside of any transaction (setting up only). */
+int db_script(struct db_conn *c, const char *sql, struct error *err);
+
 /* For /metrics. */
 struct db_stats {
         uint64_t jobs, commits, failures, queued;
 };
-void db_stats(const struct db *db, struct db_stats *ret);
+void db_stats(struct db *db, struct db_stats *ret);

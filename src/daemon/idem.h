@@ -2,9 +2,13 @@
 #pragma once
 
 /*
- * Idempotency-Key. The first request with a key claims it together with what it does (in the
- * same transaction); a later one with the same key of the same caller gets the same operation or
- * the same answer, or 422 when its method, target or body differ. Kept for a day.
+ * Idempotency-Key. The first request with a key claims it, and binds it to what it does in the same
+ * transaction; a later one with the same key of the same caller gets the same operation or the
+ * same answer, or 422 when its method, target or body differ. Kept for a day.
+ *
+ * CLAIMED  by a request that has done nothing yet; free again when the request ends. BOUND
+ * BOUND    the transaction is on its way to the disk; others get 409. KEPT, or free if it failed
+ * KEPT     durable
  */
 
 #include "api.h"
@@ -22,17 +26,17 @@ int idems_load(struct app *app, struct idems **ret, struct error *err);
 void idems_free(struct idems *i);
 
 /*
- * Looks at r's Idempotency-Key. *ret_scope is NULL when it has none, else a string that lives as
- * long as the request and stands for caller and key. Returns 0: go on; 1: the request has been
- * answered (replay, mismatch, in progress, bad key).
+ * Looks at r's Idempotency-Key and claims it; r->idem_scope stands for caller and key then (NULL
+ * when there is no key). 0: go on. 1: r has been answered (replay, mismatch, in progress, bad
+ * key). 2: an earlier request made *ret_op; the caller answers with that. ret_op is NULL in
+ * handlers that make no operations.
  */
-int idem_begin(struct api_req *r, const char **ret_scope);
-/* The same, when the earlier request made an operation: *ret_op is it and the caller answers. */
-int idem_begin_op(struct api_req *r, const char **ret_scope, struct op **ret_op);
-
-/* Binds the scope to an operation, in the transaction that makes it. scope NULL: nothing. */
-void idem_bind_op(struct app *app, const char *scope, const char *op_id, struct db_batch *b);
-/* Binds the scope to a finished answer. */
-void idem_bind_reply(struct app *app, const char *scope, int status, const json_t *body, struct db_batch *b);
-/* The request failed: the key may be used again. */
+int idem_begin(struct api_req *r, struct op **ret_op);
+/* By api_req_unref(): frees the key unless it was bound. */
 void idem_release(struct app *app, const char *scope);
+
+/* Bind scope in the transaction b; NULL: nothing happens. */
+void idem_bind_op(struct app *app, const char *scope, const char *op_id, struct db_batch *b);
+void idem_bind_reply(struct app *app, const char *scope, int status, const json_t *body, struct db_batch *b);
+/* That transaction has ended. */
+void idem_settle(struct app *app, const char *scope, bool durable);

@@ -39,9 +39,10 @@ size_t keys_count(const struct keys *k);
 const struct key *key_check(struct app *app, const char *text);
 const struct key *key_find(struct app *app, const char *id);
 
-/* Makes a key; cb gets it with the one chance to see its text when the row is durable. */
+/* Makes a key in the transaction b (taken); cb gets it, with the one chance to see its text, when
+ * that is durable. */
 typedef void (*key_create_cb)(void *arg, int err, const struct error *e, const struct key *k, const char *text);
-int key_create(struct app *app, const char *name, key_create_cb cb, void *arg, struct error *err);
+int key_create(struct app *app, const char *name, struct db_batch *b, key_create_cb cb, void *arg, struct error *err);
 /* Dead at return; cb when that is durable. -ENOENT: no such id. */
 typedef void (*key_revoke_cb)(void *arg, int err, const struct error *e);
 int key_revoke(struct app *app, const char *id, key_revoke_cb cb, void *arg, struct error *err);

@@ -47,7 +47,7 @@ struct op {
         int eta_s;                              /* -1: unknown */
         /* failure */
         enum api_code code;
-        char message[ERROR_MSG_MAX];
+        char *message;                          /* NULL none */
         json_t *result;                         /* e.g. {"digest": ...}; NULL */
         struct op_log *log;                     /* builds only */
         struct op_wait *waits;
@@ -64,15 +64,18 @@ struct op *op_new(struct app *app, struct db_batch *b, enum op_kind kind, const 
 struct op *op_find(struct app *app, const char *id);
 /* The newest operation of a kind for a sandbox or NULL. */
 struct op *op_find_for(struct app *app, enum op_kind kind, const char *sandbox_id);
-struct op *op_first(struct app *app); /* newest; then ->prev */
+struct op *op_newest(struct app *app); /* then ->prev */
 
 void op_progress(struct op *o, const char *step, int percent, int eta_s); /* memory only */
 void op_log_append(struct op *o, const char *text, size_t n);
-const char *op_log_text(const struct op *o, size_t *ret_n, uint64_t *ret_start);
+/* What is kept of the log from offset on; *ret_start is where it begins, in bytes ever written. */
+const char *op_log_text(const struct op *o, uint64_t offset, size_t *ret_n, uint64_t *ret_start);
 
-/* Ends it and wakes the waiters; adds the row's change to b (its submission is the caller's). */
+/* Ends it and wakes the waiters (later, from the loop); adds the row's change to b (its submission is the caller's). */
 void op_succeed(struct app *app, struct op *o, struct db_batch *b, json_t *result /* taken, or NULL */);
 void op_fail(struct app *app, struct op *o, struct db_batch *b, enum api_code code, const char *message);
+/* The end once more, after a transaction with it failed. */
+void op_write_end(struct op *o, struct db_batch *b);
 /* Forgets one that was never written (its batch failed). */
 void op_discard(struct app *app, struct op *o);
 

@@ -20,6 +20,6 @@ bool rootd_connected(const struct rootd *r);
 const struct ipc_host_info *rootd_host(const struct rootd *r); /* of the last hello; zeroes before */
 const char *rootd_engine(const struct rootd *r);               /* "qemu-tcg"; "" before the first hello */
 
-/* As ipc_conn_call(), and cb never comes from inside. A reply is of reply_type or an error. */
-int rootd_call(struct rootd *r, uint16_t type, uint16_t reply_type, const void *body, size_t n, const int *fds,
-               size_t n_fds, unsigned timeout_ms, ipc_reply_cb cb, void *arg, struct error *err);
+/* As ipc_conn_call(); on an error return cb is not called. */
+int rootd_call(struct rootd *r, uint16_t type, const void *body, size_t n, const int *fds, size_t n_fds,
+               unsigned timeout_ms, ipc_reply_cb cb, void *arg, struct error *err);

@@ -21,13 +21,15 @@
 
 struct app;
 struct op;
-struct warden;
 struct create;
+struct del;
+struct watch;
 struct db_batch;
 
 /*
  *              who moves it on, and where to
- * POOLED       the warm pool: restored, has no identity, nobody's. CREATING (taken), DELETING
+ * POOLED       the warm pool: restored, has no identity, nobody's. A create that takes it makes a
+ *              new struct (CREATING) with its id and placement. DELETING
  * CREATING     row and operation written. RUNNING, FAILED, DELETING
  * RUNNING      identity given, agent answered. FAILED (VM or warden ended), DELETING
  * FAILED       no VM any more; `reason` says why. DELETING (by a client, or at its expiry)
@@ -44,6 +46,13 @@ enum sandbox_state {
         SANDBOX_STATE_MAX_,
 };
 const char *sandbox_state_name(enum sandbox_state s); /* "running" */
+
+/* How long the last start took. */
+struct sandbox_timing {
+        uint64_t total_us; /* request to ready */
+        uint64_t place_us, spawn_us, load_us, link_us, identify_us;
+        bool warm;         /* from the pool */
+};
 
 struct sandbox {
         char id[ID_SIZE];
@@ -62,18 +71,19 @@ struct sandbox {
         int64_t created_ms, started_ms;  /* started: first RUNNING; 0 before */
         int64_t expires_ms;              /* 0: never */
         /* not in the database */
-        struct warden *warden;           /* connection to ctl.sock while there is one */
         struct create *create;           /* flow under way */
         struct del *del;                 /* flow under way */
-        bool placed;                     /* rootd may have something of it */
-        uint64_t ready_us[4];            /* spawn, load, link, identify of the last restore */
+        struct watch *watch;             /* of its warden, while it runs */
+        struct sandbox_timing timing;
+        int64_t log_window_ms;           /* sandbox_log.c */
+        unsigned log_lines;
         unsigned refs;
         struct sandbox *prev, *next;     /* by creation */
 };
 
 struct sandboxes;
 int sandboxes_load(struct app *app, struct sandboxes **ret, struct error *err);
-void sandboxes_free(struct sandboxes *s);
+void sandboxes_free(struct app *app, struct sandboxes *s);
 
 /* By id. POOLED and DELETED ones are not found. */
 struct sandbox *sandbox_find(struct app *app, const char *id);
@@ -107,7 +117,7 @@ struct sandbox_params {
         json_t *ext;               /* borrowed; NULL none */
         int64_t ttl_s;             /* -1: default of the configuration; 0: no limit if allowed */
         const char *owner;
-        const char *idem;          /* idempotency scope (idem.h), NULL none */
+        const char *idem;          /* idem_scope of the request, NULL none */
 };
 /*
  * Checks p (code tells which error), makes the sandbox and its operation, and starts. durable is
@@ -134,4 +144,6 @@ typedef void (*sandbox_log_cb)(void *arg, int err, json_t *entries /* borrowed *
 int sandbox_log_read(struct app *app, struct sandbox *s, int64_t since_ms, size_t limit, sandbox_log_cb cb,
                      void *arg);
 
-json_t *sandbox_to_json(const struct sandbox *s); /* native form; no token */
+json_t *sandbox_to_json(const struct sandbox *s, bool full /* with env and timing */);
+char *sandbox_identity(const struct sandbox *s); /* what the agent is told, JSON, malloc'd */
+bool sandbox_name_valid(const char *s);

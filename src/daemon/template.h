@@ -28,6 +28,7 @@ struct tmpl {
         json_t *manifest;     /* what the builder said of it */
         unsigned n_sandboxes; /* that use it now */
         unsigned n_tags;
+        unsigned pins;        /* builds and variants under way */
         bool removing;
 };
 
@@ -46,12 +47,18 @@ void templates_free(struct templates *t);
 int template_resolve(struct app *app, const char *ref, struct tmpl **ret, char ret_ref[TEMPLATE_REF_SIZE],
                      struct error *err);
 struct tmpl *template_find(struct app *app, const char *digest);
+/* All, in no order; at most max. */
+size_t templates_all(struct app *app, struct tmpl **ret, size_t max);
 /* Splits and checks; fills in the default tag. */
 int template_ref_parse(const char *ref, char ret[TEMPLATE_REF_SIZE], struct error *err);
+/* A user, name or pin has gone: content that nothing holds any more is removed. */
+void template_unused(struct app *app, struct tmpl *t);
 /* Iterates over the names, sorted: start with NULL, ends with NULL. */
 const struct tag *tag_next(struct app *app, const struct tag *after);
 
-json_t *template_to_json(struct app *app, const struct tmpl *t); /* with its names and variants */
+json_t *template_to_json(struct app *app, const struct tmpl *t, bool full /* with the manifest */);
+/* At start: content that nothing holds, as after a crash. */
+void templates_collect(struct app *app);
 
 struct template_build_params {
         const char *ref;       /* "name:tag" */
@@ -63,7 +70,7 @@ struct template_build_params {
         uint32_t memory_mb, cpus; /* of the first variant */
         int tar_fd;            /* taken; -EBADF for none */
         const char *owner;
-        const char *idem_key;  /* see idem.h; NULL none */
+        const char *idem;      /* idem_scope of the request, NULL none */
 };
 /* Starts a build; the operation's row is durable when the caller's done is called. A build of
  * the same name that is still running: -EALREADY and *ret is its operation. */

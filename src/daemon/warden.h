@@ -18,6 +18,7 @@ struct warden_handler {
 };
 int warden_connect(struct app *app, const char *sandbox_id, const struct warden_handler *h, void *arg,
                    struct warden **ret, struct error *err);
+void warden_set_handler(struct warden *w, const struct warden_handler *h, void *arg);
 void warden_free(struct warden *w); /* no callback after this; NULL is fine */
-int warden_call(struct warden *w, uint16_t type, uint16_t reply_type, const void *body, size_t n,
-                unsigned timeout_ms, ipc_reply_cb cb, void *arg, struct error *err);
+int warden_call(struct warden *w, uint16_t type, const void *body, size_t n, unsigned timeout_ms,
+                ipc_reply_cb cb, void *arg, struct error *err);

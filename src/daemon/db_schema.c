@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * The schema, as steps: row i takes a database of version i to i + 1 (pragma user_version). A step
+ * that was ever released is never changed; a new one is added. Each runs in a transaction.
+ */
+
+#include "db_schema.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+#include "base/cleanup.h"
+
+static const char *const steps[] = {
+        /* 0 -> 1 */
+        "CREATE TABLE keys ("
+        "  id TEXT PRIMARY KEY, hash TEXT NOT NULL UNIQUE, name TEXT NOT NULL, prefix TEXT NOT NULL,"
+        "  created_ms INTEGER NOT NULL) STRICT;"
+        "CREATE TABLE templates ("
+        "  digest TEXT PRIMARY KEY, created_ms INTEGER NOT NULL, disk_bytes INTEGER NOT NULL,"
+        "  manifest TEXT, removing INTEGER NOT NULL DEFAULT 0) STRICT;"
+        "CREATE TABLE tags ("
+        "  ref TEXT PRIMARY KEY, digest TEXT NOT NULL REFERENCES templates(digest),"
+        "  updated_ms INTEGER NOT NULL) STRICT;"
+        "CREATE TABLE variants ("
+        "  digest TEXT NOT NULL, name TEXT NOT NULL, engine TEXT NOT NULL, memory_mb INTEGER NOT NULL,"
+        "  cpus INTEGER NOT NULL, created_ms INTEGER NOT NULL, PRIMARY KEY (digest, name)) STRICT;"
+        "CREATE TABLE sandboxes ("
+        "  id TEXT PRIMARY KEY, name TEXT NOT NULL, state TEXT NOT NULL, reason TEXT NOT NULL,"
+        "  template_ref TEXT NOT NULL, digest TEXT NOT NULL, memory_mb INTEGER NOT NULL,"
+        "  cpus INTEGER NOT NULL, disk_bytes INTEGER NOT NULL, token TEXT NOT NULL, owner TEXT NOT NULL,"
+        "  metadata TEXT, env TEXT, ext TEXT, created_ms INTEGER NOT NULL, started_ms INTEGER NOT NULL,"
+        "  expires_ms INTEGER NOT NULL) STRICT;"
+        "CREATE TABLE operations ("
+        "  id TEXT PRIMARY KEY, kind TEXT NOT NULL, state TEXT NOT NULL, sandbox_id TEXT NOT NULL,"
+        "  subject TEXT NOT NULL, owner TEXT NOT NULL, created_ms INTEGER NOT NULL,"
+        "  finished_ms INTEGER NOT NULL, code TEXT, message TEXT, result TEXT, log TEXT) STRICT;"
+        "CREATE TABLE idems ("
+        "  scope TEXT PRIMARY KEY, hash TEXT NOT NULL, op_id TEXT, status INTEGER NOT NULL, body TEXT,"
+        "  created_ms INTEGER NOT NULL) STRICT;"
+        "CREATE TABLE events ("
+        "  id INTEGER PRIMARY KEY, sandbox_id TEXT NOT NULL, time_ms INTEGER NOT NULL,"
+        "  level TEXT NOT NULL, event TEXT NOT NULL, message TEXT NOT NULL) STRICT;"
+        "CREATE INDEX events_by_sandbox ON events (sandbox_id, id);",
+};
+
+static int read_version(void *arg, struct db_row *row, struct error *err) {
+        (void) err;
+        *(int64_t *) arg = db_row_int(row, 0);
+        return 0;
+}
+
+int db_migrate(struct db_conn *c, struct error *err) {
+        int64_t version = 0;
+        int r = db_query(c, read_version, &version, err, "PRAGMA user_version", "");
+        if (r < 0)
+                return r;
+        if (version < 0 || version > (int64_t) ARRAY_SIZE(steps))
+                return error_set(err, -ENOTSUP, "state.db has version %lld, this cspaced knows up to %zu", (long long) version,
+                                 ARRAY_SIZE(steps));
+        for (size_t i = (size_t) version; i < ARRAY_SIZE(steps); i++) {
+                char set[64];
+                (void) snprintf(set, sizeof set, "PRAGMA user_version = %zu", i + 1);
+                r = db_script(c, "BEGIN IMMEDIATE", err);
+                if (r >= 0)
+                        r = db_script(c, steps[i], err);
+                if (r >= 0)
+                        r = db_script(c, set, err);
+                if (r >= 0)
+                        r = db_script(c, "COMMIT", err);
+                if (r < 0) {
+                        (void) db_script(c, "ROLLBACK", NULL);
+                        return error_wrap(err, "could not bring state.db to version %zu", i + 1);
+                }
+        }
+        return 0;
+}

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * Reconciliation. Three parties may have died at any point: cspaced, cspace-rootd, the host. The
+ * database says what was promised, cspace-rootd what is there:
+ *
+ *   there, not in the table                    removed
+ *   CREATING without a flow                    goes on: adopted if its VM has its identity
+ *   RUNNING, not there                         failed, with the reason
+ *   RUNNING, there, no connection              its warden is asked
+ *   POOLED                                     back into the pool, or gone
+ *   FAILED, there                              its placement is removed
+ *   DELETING without a flow                    goes on
+ */
+
+#include "reconcile.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "app.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "map.h"
+#include "op.h"
+#include "rootd.h"
+#include "sandbox_flow.h"
+#include "template_internal.h"
+#include "timer.h"
+#include "variant.h"
+#include "warm.h"
+
+#define LIST_TIMEOUT_MS 60000
+#define LIST_RETRY_MS 2000
+
+struct pass {
+        struct app *app;
+        int64_t asked_ms;
+};
+
+static void ask(void *arg);
+
+/* Splits the list into ids, in place; those that are not ids are left out. */
+static int index_ids(char *text, struct map *ids) {
+        char *save = NULL;
+        for (char *id = strtok_r(text, "\n", &save); id; id = strtok_r(NULL, "\n", &save)) {
+                int r = id_valid(id) ? map_put(ids, id, id) : 0;
+                if (r < 0 && r != -EEXIST)
+                        return r;
+        }
+        return 0;
+}
+
+static void remove_unknown(struct app *app, const struct map *there) {
+        size_t pos = 0;
+        const char *id;
+        while ((id = map_next(there, &pos))) {
+                if (sandbox_find_all(app, id) || variant_owns(app, id) || removal_active(app, id))
+                        continue;
+                log_warn("sandbox %s is on this host but not in the database, removing it", id);
+                (void) removal_start(app, REMOVAL_PLACEMENT, id, NULL, NULL);
+        }
+}
+
+static void settle(struct pass *p, struct sandbox *s, bool there) {
+        struct app *app = p->app;
+        switch (s->state) {
+        case SANDBOX_POOLED:
+                if (warm_busy(app, s))
+                        break;
+                if (there)
+                        warm_adopt(app, s);
+                else
+                        warm_lost(app, s, "its VM was not there any more");
+                break;
+        case SANDBOX_CREATING:
+                if (!s->create && create_resume(app, s, there) < 0)
+                        sandbox_fail(app, s, "out of memory");
+                break;
+        case SANDBOX_RUNNING:
+                if (s->started_ms >= p->asked_ms)
+                        break; /* younger than the list */
+                if (!there)
+                        sandbox_fail(app, s, "its VM was not there any more when cspaced looked");
+                else if (!s->watch)
+                        sandbox_watch(app, s, NULL);
+                break;
+        case SANDBOX_FAILED:
+                if (there)
+                        (void) removal_start(app, REMOVAL_PLACEMENT, s->id, NULL, NULL);
+                break;
+        case SANDBOX_DELETING:
+                if (!s->del && delete_resume(app, s) < 0)
+                        log_error("sandbox %s: out of memory, its deletion waits", s->id);
+                break;
+        case SANDBOX_DELETED:
+        case SANDBOX_STATE_MAX_:
+                break;
+        }
+}
+
+static void apply(struct pass *p, char *text) {
+        struct map *there = map_new();
+        if (!there || index_ids(text, there) < 0) {
+                log_error("reconciling: out of memory");
+                map_free(there);
+                return;
+        }
+        remove_unknown(p->app, there);
+        for (struct sandbox *s = sandbox_oldest(p->app), *next; s; s = next) {
+                /* A step may take s out of the table, never another one. */
+                next = s->next;
+                settle(p, s, map_get(there, s->id) != NULL);
+        }
+        map_free(there);
+        warm_check(p->app);
+}
+
+static void on_list(void *arg, int err, const struct error *e, struct ipc_packet *pk) {
+        struct pass *p = arg;
+        struct ipc_placement_list m;
+        if (err == -ETIMEDOUT) {
+                log_warn("cspace-rootd did not say what it has: %s, asking again", e->msg);
+                if (timer_start(p->app->loop, LIST_RETRY_MS, ask, p))
+                        return;
+        } else if (err >= 0 && ipc_placement_list_decode(pk->body, pk->body_n, &m) >= 0) {
+                char *text = strndup(m.ids, m.ids_n);
+                if (text)
+                        apply(p, text);
+                free(text);
+        } else if (err >= 0) {
+                log_error("cspace-rootd's list cannot be read");
+        }
+        free(p); /* connection lost: the next connect starts another pass */
+}
+
+static void ask(void *arg) {
+        struct pass *p = arg;
+        p->asked_ms = clock_real_ms();
+        if (p->app->stopping || rootd_call(p->app->rootd, IPC_LIST, NULL, 0, NULL, 0, LIST_TIMEOUT_MS, on_list, p, NULL) < 0)
+                free(p);
+}
+
+void reconcile_start(struct app *app) {
+        struct pass *p = calloc(1, sizeof *p);
+        if (!p) {
+                log_error("reconciling: out of memory");
+                return;
+        }
+        p->app = app;
+        ask(p);
+}
+
+/* ---- rows alone ---------------------------------------------------------------------------- */
+
+static void settle_op(struct app *app, struct op *o, struct db_batch *b) {
+        const struct sandbox *s = sandbox_find_all(app, o->sandbox_id);
+        if (o->kind == OP_DELETE && !s)
+                op_succeed(app, o, b, NULL);
+        else if (o->kind == OP_CREATE && s && s->state == SANDBOX_RUNNING)
+                op_succeed(app, o, b, NULL);
+        else if (o->kind == OP_CREATE && s && s->state == SANDBOX_FAILED)
+                op_fail(app, o, b, API_CREATE_FAILED, s->reason);
+        else if (o->kind == OP_CREATE && (!s || s->state == SANDBOX_DELETING))
+                op_fail(app, o, b, API_CANCELED, "the sandbox was deleted while it was being created");
+}
+
+void reconcile_rows(struct app *app) {
+        struct db_batch *b = db_batch_new();
+        for (struct op *o = op_newest(app); o; o = o->prev)
+                if (o->state == OP_RUNNING)
+                        settle_op(app, o, b);
+        db_batch_add(b, "DELETE FROM events WHERE sandbox_id NOT IN (SELECT id FROM sandboxes)", "");
+        (void) db_batch_submit(app->db, b, NULL, NULL);
+        template_builds_interrupted(app);
+        templates_collect(app);
+}

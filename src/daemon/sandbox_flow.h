@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* What the flows of sandboxes (create, delete, loss, adoption, warm pool) share among themselves. */
+
+#include "db.h"
+#include "removal.h"
+#include "sandbox.h"
+
+struct warden;
+
+/* ---- sandbox.c: table, state, rows --------------------------------------------------------- */
+
+/* A struct with fresh id, token and creation time, not in the table. */
+struct sandbox *sandbox_alloc(struct app *app);
+int sandbox_insert(struct app *app, struct sandbox *s);  /* the table holds a reference */
+void sandbox_take_out(struct app *app, struct sandbox *s); /* drops it */
+/* Any state, also POOLED and those being deleted. */
+struct sandbox *sandbox_find_all(struct app *app, const char *id);
+struct sandbox *sandbox_oldest(struct app *app); /* then ->next */
+/* The one place where states change; -EPERM (logged) for a move that the table does not have. */
+int sandbox_move(struct app *app, struct sandbox *s, enum sandbox_state to);
+void sandbox_row_insert(const struct sandbox *s, struct db_batch *b);
+void sandbox_row_update(const struct sandbox *s, struct db_batch *b);
+void sandbox_row_delete(const struct sandbox *s, struct db_batch *b); /* with its log */
+int sandbox_set_template(struct app *app, struct sandbox *s, struct tmpl *t); /* counts as a user */
+
+/* ---- sandbox_watch.c: a running sandbox's warden ------------------------------------------- */
+
+/* Takes over w (connected, identified), or connects itself when w is NULL. */
+void sandbox_watch(struct app *app, struct sandbox *s, struct warden *w);
+void sandbox_unwatch(struct sandbox *s);
+struct warden *sandbox_unwatch_keep(struct sandbox *s); /* gives the connection, NULL if there is none */
+/* rootd says that a process of a sandbox ended ("vm", "warden"). */
+void sandbox_vm_ended(struct app *app, const char *id, const char *what);
+/* RUNNING to FAILED: connections dropped, placement removed, row written. */
+void sandbox_fail(struct app *app, struct sandbox *s, const char *reason);
+
+/* ---- sandbox_create.c ---------------------------------------------------------------------- */
+
+/* After a restart: a CREATING sandbox goes on; placed: rootd has it. */
+int create_resume(struct app *app, struct sandbox *s, bool placed);
+/* Ends the flow; done comes once, maybe from inside. The sandbox keeps its state. */
+void create_cancel(struct create *c, void (*done)(void *arg), void *arg);
+/* The VM or warden of a sandbox under creation ended. */
+void create_vm_ended(struct create *c, const char *reason);
+
+/* ---- sandbox_delete.c ---------------------------------------------------------------------- */
+
+int delete_resume(struct app *app, struct sandbox *s);
+
+/* ---- sandbox_expiry.c ---------------------------------------------------------------------- */
+
+#define SANDBOX_FAILED_KEEP_MS (3600LL * 1000) /* a failed one is deleted after so long */
+
+struct expiry;
+int expiry_new(struct app *app, struct expiry **ret, struct error *err);
+void expiry_free(struct expiry *e);
+void expiry_changed(struct app *app); /* some expires_ms changed, or a sandbox came */

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * Watching a running sandbox. Two sources say that a VM has ended: its warden (event, or the answer
+ * to QUERY) and cspace-rootd (EXITED). A lost connection to the warden alone says nothing about the
+ * VM, which runs on without it: cspace-rootd starts another warden that adopts it, so cspaced
+ * connects again for WATCH_GIVE_UP_MS and asks what is there.
+ */
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "app.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "proxy.h"
+#include "sandbox_flow.h"
+#include "timer.h"
+#include "warden.h"
+#include "warm.h"
+
+#define WATCH_GIVE_UP_MS 20000
+#define WATCH_RETRY_MS 200
+#define QUERY_TIMEOUT_MS 10000
+
+/* ---- failure ------------------------------------------------------------------------------- */
+
+void sandbox_fail(struct app *app, struct sandbox *s, const char *reason) {
+        if (s->state == SANDBOX_POOLED) {
+                warm_lost(app, s, reason);
+                return;
+        }
+        app->counters.lost += s->state == SANDBOX_RUNNING;
+        if (sandbox_move(app, s, SANDBOX_FAILED) < 0)
+                return;
+        log_warn("sandbox %s failed: %s", s->id, reason);
+        size_t n = strnlen(reason, sizeof s->reason - 1);
+        memmove(s->reason, reason, n);
+        s->reason[n] = 0;
+        if (!str_is_utf8(s->reason, n))
+                (void) str_copy(s->reason, sizeof s->reason, "the VM ended");
+        proxy_drop(app->proxy, s->id);
+        sandbox_unwatch(s);
+        int64_t keep = clock_real_ms() + SANDBOX_FAILED_KEEP_MS;
+        if (!s->expires_ms || s->expires_ms > keep)
+                s->expires_ms = keep;
+        expiry_changed(app);
+        struct db_batch *b = db_batch_new();
+        sandbox_row_update(s, b);
+        (void) db_batch_submit(app->db, b, NULL, NULL);
+        sandbox_log(app, s, "error", "failed", "%s", s->reason);
+        if (removal_start(app, REMOVAL_PLACEMENT, s->id, NULL, NULL) < 0)
+                log_error("sandbox %s: out of memory, what it has on this host stays until it is deleted", s->id);
+}
+
+void sandbox_vm_ended(struct app *app, const char *id, const char *what) {
+        struct sandbox *s = sandbox_find_all(app, id);
+        if (!s || strcmp(what, "vm") != 0)
+                return; /* a lost warden shows by its connection */
+        if (s->create)
+                create_vm_ended(s->create, "the VM ended");
+        else if (s->state == SANDBOX_RUNNING || s->state == SANDBOX_POOLED)
+                sandbox_fail(app, s, "the VM ended");
+}
+
+/* ---- connection ---------------------------------------------------------------------------- */
+
+struct watch {
+        struct app *app;
+        struct sandbox *s;
+        struct warden *warden;
+        struct timer *timer;
+        uint64_t give_up_ms; /* monotonic; 0 while all is well */
+        bool querying;
+};
+
+static void connect_again(void *arg);
+
+static void watch_lost(struct watch *w) {
+        warden_free(w->warden);
+        w->warden = NULL;
+        uint64_t now = clock_mono_ms();
+        if (!w->give_up_ms) {
+                w->give_up_ms = now + WATCH_GIVE_UP_MS;
+                sandbox_log(w->app, w->s, "warn", "warden_lost", "the connection to the warden was lost");
+        }
+        if (now >= w->give_up_ms) {
+                sandbox_fail(w->app, w->s, "the warden ended");
+                return;
+        }
+        timer_cancel(w->timer);
+        w->timer = timer_start(w->app->loop, WATCH_RETRY_MS, connect_again, w);
+}
+
+static void on_state(struct watch *w, const char *state, const char *reason) {
+        if (strcmp(state, "failed") != 0 && strcmp(state, "exited") != 0)
+                return;
+        sandbox_fail(w->app, w->s, reason[0] ? reason : "the VM ended");
+}
+
+static void on_event(void *arg, const struct ipc_warden_event *e) {
+        on_state(arg, e->state, e->reason);
+}
+
+static void on_close(void *arg, int err) {
+        (void) err;
+        watch_lost(arg);
+}
+
+static const struct warden_handler handler = { .on_event = on_event, .on_close = on_close };
+
+static void on_query(void *arg, int err, const struct error *e, struct ipc_packet *p) {
+        (void) e;
+        struct watch *w = arg;
+        struct ipc_warden_state st;
+        w->querying = false;
+        if (err == -ECANCELED || err == -ECONNRESET)
+                return; /* given up, or on_close comes next */
+        if (err < 0 || ipc_warden_state_decode(p->body, p->body_n, &st) < 0) {
+                watch_lost(w);
+                return;
+        }
+        if (w->give_up_ms && strcmp(st.state, "running") == 0) {
+                w->give_up_ms = 0;
+                sandbox_log(w->app, w->s, "info", "warden_back", "connected to the warden again");
+        }
+        on_state(w, st.state, st.reason);
+}
+
+static void connect_again(void *arg) {
+        struct watch *w = arg;
+        w->timer = NULL;
+        if (warden_connect(w->app, w->s->id, &handler, w, &w->warden, NULL) < 0 ||
+            warden_call(w->warden, IPC_QUERY, NULL, 0, QUERY_TIMEOUT_MS, on_query, w, NULL) < 0)
+                watch_lost(w);
+        else
+                w->querying = true;
+}
+
+void sandbox_watch(struct app *app, struct sandbox *s, struct warden *warden) {
+        if (s->watch) {
+                warden_free(warden);
+                return;
+        }
+        struct watch *w = calloc(1, sizeof *w);
+        if (!w) {
+                warden_free(warden);
+                log_error("sandbox %s: out of memory, its end will not be seen", s->id);
+                return;
+        }
+        w->app = app;
+        w->s = s;
+        s->watch = w;
+        if (warden) {
+                w->warden = warden;
+                warden_set_handler(warden, &handler, w);
+        } else {
+                w->give_up_ms = clock_mono_ms() + WATCH_GIVE_UP_MS;
+                w->timer = timer_start(app->loop, 0, connect_again, w);
+        }
+}
+
+struct warden *sandbox_unwatch_keep(struct sandbox *s) {
+        struct watch *w = s->watch;
+        if (!w)
+                return NULL;
+        s->watch = NULL;
+        timer_cancel(w->timer);
+        if (w->querying) { /* its answer has us as argument */
+                warden_free(w->warden);
+                w->warden = NULL;
+        }
+        struct warden *warden = w->warden;
+        free(w);
+        return warden;
+}
+
+void sandbox_unwatch(struct sandbox *s) {
+        warden_free(sandbox_unwatch_keep(s));
+}
