@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "pack.h"
 
-#include <archive.h>
-#include <archive_entry.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <fts.h>
@@ -16,62 +14,67 @@
 #include "base/str.h"
 #include "cli.h"
 #include "mem.h"
+#include "wire/tar.h"
 
 #define PACK_READ (256u * 1024)
-#define PACK_LINK_MAX (64u * 1024)
+
+/* A file with several names: the second is packed as a hard link to the first. */
+struct linked {
+        dev_t dev;
+        ino_t ino;
+        char *name;
+        struct linked *next;
+};
+
+#define PACK_BUCKETS 4096
 
 struct pack {
-        struct archive *a;
-        struct archive_entry_linkresolver *links; /* hard links inside what is packed */
         pack_sink sink;
         void *arg;
-        bool stopped;
         uint64_t skipped;
+        struct linked *links[PACK_BUCKETS];
+        struct buf out;
         uint8_t data[PACK_READ];
 };
 
-static la_ssize_t on_write(struct archive *a, void *arg, const void *data, size_t n) {
-        struct pack *p = arg;
+static int flush(struct pack *p, struct error *err) {
+        int r = p->out.len > 0 ? p->sink(p->arg, buf_data(&p->out), p->out.len) : 0;
 
-        if (p->sink(p->arg, data, n) < 0) {
-                p->stopped = true;
-                archive_set_error(a, ECANCELED, "stopped");
-                return -1;
-        }
-        return (la_ssize_t) n;
-}
-
-static int archive_failed(struct pack *p, const char *what, struct error *err) {
-        if (p->stopped)
-                return error_set(err, -ECANCELED, "stopped");
-        return error_set(err, -EIO, "cannot pack \"%s\": %s", what, archive_error_string(p->a));
+        buf_clear(&p->out);
+        return r < 0 ? error_set(err, -ECANCELED, "stopped") : 0;
 }
 
 int pack_new(pack_sink sink, void *arg, struct pack **ret, struct error *err) {
         struct pack *p = mem_new(sizeof *p);
 
+        (void) err;
         p->sink = sink;
         p->arg = arg;
-        p->a = archive_write_new();
-        p->links = archive_entry_linkresolver_new();
-        if (!p->a || !p->links || archive_write_set_format_pax(p->a) != ARCHIVE_OK ||
-            archive_write_set_format_option(p->a, "pax", "hdrcharset", "BINARY") != ARCHIVE_OK ||
-            archive_write_set_bytes_per_block(p->a, PACK_READ) != ARCHIVE_OK ||
-            archive_write_set_bytes_in_last_block(p->a, 1) != ARCHIVE_OK ||
-            archive_write_open(p->a, p, NULL, on_write, NULL) != ARCHIVE_OK) {
-                pack_free(p);
-                return error_set(err, -ENOMEM, "cannot make an archive");
-        }
-        archive_entry_linkresolver_set_strategy(p->links, archive_format(p->a));
         *ret = p;
         return 0;
 }
 
-/* The header has said how long the file is: that many bytes follow, whatever became of it. */
-static int pack_data(struct pack *p, int fd, const char *what, int64_t size, struct error *err) {
-        while (size > 0) {
-                size_t want = size < (int64_t) sizeof p->data ? (size_t) size : sizeof p->data;
-                ssize_t n = read(fd, p->data, want);
+static const char *find_link(struct pack *p, const struct stat *st, const char *as) {
+        struct linked **l = &p->links[st->st_ino % PACK_BUCKETS];
+
+        if (!S_ISREG(st->st_mode) || st->st_nlink < 2)
+                return NULL;
+        for (; *l; l = &(*l)->next)
+                if ((*l)->dev == st->st_dev && (*l)->ino == st->st_ino)
+                        return (*l)->name;
+        *l = mem_new(sizeof **l);
+        (*l)->dev = st->st_dev;
+        (*l)->ino = st->st_ino;
+        (*l)->name = mem_dup(as);
+        return NULL;
+}
+
+/* The header has said how long the file is: exactly that many bytes follow. */
+static int pack_data(struct pack *p, int fd, const char *what, uint64_t size, struct error *err) {
+        uint64_t left = size;
+
+        while (left > 0) {
+                ssize_t n = read(fd, p->data, left < sizeof p->data ? (size_t) left : sizeof p->data);
 
                 if (n < 0 && errno == EINTR)
                         continue;
@@ -79,67 +82,63 @@ static int pack_data(struct pack *p, int fd, const char *what, int64_t size, str
                         return error_errno(err, errno, "cannot read \"%s\"", what);
                 if (n == 0)
                         return error_set(err, -EIO, "\"%s\" became shorter while it was read", what);
-                if (archive_write_data(p->a, p->data, (size_t) n) != n)
-                        return archive_failed(p, what, err);
-                size -= n;
+                if (p->sink(p->arg, p->data, (size_t) n) < 0)
+                        return error_set(err, -ECANCELED, "stopped");
+                left -= (uint64_t) n;
         }
-        return 0;
+        return tar_write_padding(&p->out, size);
 }
 
-static int write_entry(struct pack *p, struct archive_entry *e, const char *access, const char *what, struct error *err) {
+static int write_entry(struct pack *p, const struct tar_entry *e, const char *access, const char *what, struct error *err) {
         _cleanup_fd_ int fd = -EBADF;
-        bool has_data = archive_entry_filetype(e) == AE_IFREG && !archive_entry_hardlink(e) && archive_entry_size(e) > 0;
 
-        if (has_data) {
+        if (e->size > 0) {
                 fd = open(access, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
                 if (fd < 0)
                         return error_errno(err, errno, "cannot open \"%s\"", what);
         }
-        if (archive_write_header(p->a, e) < ARCHIVE_WARN)
-                return archive_failed(p, what, err);
-        return has_data ? pack_data(p, fd, what, archive_entry_size(e), err) : 0;
-}
-
-static int add_link_target(struct archive_entry *e, const char *access, const char *what, struct error *err) {
-        _cleanup_free_ char *target = mem_new(PACK_LINK_MAX);
-
-        ssize_t n = readlink(access, target, PACK_LINK_MAX - 1);
-        if (n < 0)
-                return error_errno(err, errno, "cannot read the link \"%s\"", what);
-        archive_entry_copy_symlink(e, target);
-        return 0;
+        int r = tar_write_entry(&p->out, e);
+        if (r < 0)
+                return error_set(err, r, "\"%s\" does not fit into an archive: its name or link is too long", what);
+        if (e->size > 0 || p->out.len > PACK_READ)
+                r = flush(p, err);
+        return r < 0 || e->size == 0 ? r : pack_data(p, fd, what, e->size, err);
 }
 
 static int add_one(struct pack *p, const char *access, const char *what, const char *as, const struct stat *st,
                    struct error *err) {
-        struct archive_entry *e, *later = NULL;
-        int r = 0;
+        char target[TAR_NAME_MAX + 1];
+        const char *hard = find_link(p, st, as);
+        struct tar_entry e = {
+                .name = as,
+                .link = hard ? hard : "",
+                .mode = st->st_mode & 0777, /* who owns it in the sandbox is for --user to say */
+                .mtime_s = st->st_mtim.tv_sec,
+                .mtime_ns = (uint32_t) st->st_mtim.tv_nsec,
+        };
 
-        if (!S_ISREG(st->st_mode) && !S_ISDIR(st->st_mode) && !S_ISLNK(st->st_mode)) {
+        if (hard) {
+                e.type = TAR_HARDLINK;
+        } else if (S_ISREG(st->st_mode)) {
+                e.type = TAR_FILE;
+                e.size = (uint64_t) st->st_size;
+        } else if (S_ISDIR(st->st_mode)) {
+                e.type = TAR_DIR;
+        } else if (S_ISLNK(st->st_mode)) {
+                ssize_t n = readlink(access, target, sizeof target);
+                if (n < 0)
+                        return error_errno(err, errno, "cannot read the link \"%s\"", what);
+                if ((size_t) n == sizeof target)
+                        return error_set(err, -ENAMETOOLONG, "the link \"%s\" is too long", what);
+                target[n] = '\0';
+                e.type = TAR_SYMLINK;
+                e.link = target;
+        } else {
                 cli_note("\"%s\" is left out: it is neither a file, a folder nor a link", what);
                 p->skipped++;
                 return 0;
         }
-        e = archive_entry_new();
-        if (!e)
-                return error_set(err, -ENOMEM, "out of memory");
-        archive_entry_copy_stat(e, st);
-        archive_entry_copy_pathname(e, as);
-        /* Who owns it in the sandbox is for --user to say. */
-        archive_entry_set_uid(e, 0);
-        archive_entry_set_gid(e, 0);
-        if (!S_ISREG(st->st_mode))
-                archive_entry_set_size(e, 0);
-        if (S_ISLNK(st->st_mode))
-                r = add_link_target(e, access, what, err);
-        if (r == 0) {
-                archive_entry_linkify(p->links, &e, &later);
-                if (e)
-                        r = write_entry(p, e, access, what, err);
-        }
-        archive_entry_free(e);
-        archive_entry_free(later);
-        return r;
+        return write_entry(p, &e, access, what, err);
 }
 
 static int add_found(struct pack *p, FTSENT *f, const char *root, const char *as, struct error *err) {
@@ -189,7 +188,9 @@ int pack_add(struct pack *p, const char *path, const char *as, struct error *err
 }
 
 int pack_finish(struct pack *p, struct error *err) {
-        return archive_write_close(p->a) == ARCHIVE_OK ? 0 : archive_failed(p, "the end", err);
+        if (tar_write_end(&p->out) < 0)
+                return error_set(err, -ENOMEM, "out of memory");
+        return flush(p, err);
 }
 
 uint64_t pack_skipped(const struct pack *p) {
@@ -199,14 +200,15 @@ uint64_t pack_skipped(const struct pack *p) {
 void pack_free(struct pack *p) {
         if (!p)
                 return;
-        p->sink = NULL;
-        if (p->links)
-                archive_entry_linkresolver_free(p->links);
-        if (p->a) {
-                /* Freeing would finish the archive, as if it were complete. */
-                archive_write_fail(p->a);
-                archive_write_free(p->a);
+        for (size_t i = 0; i < PACK_BUCKETS; i++) {
+                while (p->links[i]) {
+                        struct linked *l = p->links[i];
+                        p->links[i] = l->next;
+                        free(l->name);
+                        free(l);
+                }
         }
+        buf_done(&p->out);
         free(p);
 }
 

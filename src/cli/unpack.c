@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "unpack.h"
 
-#include <archive.h>
-#include <archive_entry.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -16,6 +14,7 @@
 #include "base/str.h"
 #include "cli.h"
 #include "mem.h"
+#include "wire/tar.h"
 
 /* A folder's mode and time are set when all is in it: it may not be writable. */
 struct late_dir {
@@ -29,12 +28,16 @@ struct unpacker {
         const char *strip, *as;
         unpack_source source;
         void *arg;
-        bool source_failed;
         mode_t umask;
-        struct archive *a;
         struct late_dir *dirs;
         size_t n_dirs;
         struct unpack_result r;
+        /* the file whose data comes */
+        int fd;
+        char *path;
+        uint64_t offset;
+        int64_t mtime_s;
+        uint32_t mtime_ns;
 };
 
 int unpack_clean_name(const char *name, char *out, struct error *err) {
@@ -121,20 +124,20 @@ static int make_room(int parent, const char *base, const char *path, struct erro
         return error_errno(err, errno, "cannot replace \"%s\"", path);
 }
 
-static int add_late(struct unpacker *u, const char *path, struct archive_entry *e, struct error *err) {
+static int add_late(struct unpacker *u, const char *path, const struct tar_entry *e, struct error *err) {
         if (u->n_dirs >= UNPACK_DIRS_MAX)
                 return error_set(err, -E2BIG, "refused: the archive has more than %u folders", UNPACK_DIRS_MAX);
         if ((u->n_dirs & (u->n_dirs - 1)) == 0)
                 u->dirs = mem_grow(u->dirs, u->n_dirs ? 2 * u->n_dirs : 1, sizeof *u->dirs);
         u->dirs[u->n_dirs++] = (struct late_dir){
                 .path = mem_dup(path),
-                .mode = archive_entry_mode(e) & 0777 & ~u->umask,
-                .mtime = { .tv_sec = archive_entry_mtime(e), .tv_nsec = archive_entry_mtime_nsec(e) },
+                .mode = e->mode & 0777 & ~u->umask,
+                .mtime = { .tv_sec = e->mtime_s, .tv_nsec = e->mtime_ns },
         };
         return 0;
 }
 
-static int make_dir(struct unpacker *u, const char *path, struct archive_entry *e, struct error *err) {
+static int make_dir(struct unpacker *u, const char *path, const struct tar_entry *e, struct error *err) {
         _cleanup_fd_ int parent = -EBADF;
         const char *base;
         struct stat st;
@@ -154,77 +157,56 @@ static int make_dir(struct unpacker *u, const char *path, struct archive_entry *
         return add_late(u, path, e, err);
 }
 
-static int write_data(struct unpacker *u, int fd, const char *path, struct error *err) {
-        const void *data;
-        size_t n;
-        la_int64_t offset, end = 0;
-
-        for (;;) {
-                int r = archive_read_data_block(u->a, &data, &n, &offset);
-
-                if (r == ARCHIVE_EOF)
-                        break;
-                if (r < ARCHIVE_WARN)
-                        return error_set(err, u->source_failed ? -ECANCELED : -EBADMSG, "the archive is damaged at \"%s\": %s", path,
-                                         archive_error_string(u->a));
-                for (const uint8_t *p = data; n > 0;) {
-                        ssize_t w = pwrite(fd, p, n, offset);
-                        if (w < 0 && errno == EINTR)
-                                continue;
-                        if (w < 0)
-                                return error_errno(err, errno, "cannot write \"%s\"", path);
-                        p += w;
-                        n -= (size_t) w;
-                        offset += w;
-                        u->r.bytes += (uint64_t) w;
-                }
-                if (offset > end)
-                        end = offset;
-        }
-        return 0;
-}
-
-static int make_file(struct unpacker *u, const char *path, struct archive_entry *e, struct error *err) {
-        _cleanup_fd_ int parent = -EBADF, fd = -EBADF;
+static int make_file(struct unpacker *u, const char *path, const struct tar_entry *e, struct error *err) {
+        _cleanup_fd_ int parent = -EBADF;
         const char *base;
-        la_int64_t size = archive_entry_size(e);
 
-        if (size < 0 || (uint64_t) size > UNPACK_FILE_MAX)
+        if (e->size > UNPACK_FILE_MAX)
                 return error_set(err, -EFBIG, "refused: \"%s\" is larger than %llu TiB", path, UNPACK_FILE_MAX >> 40);
         int r = open_parent(u, path, &base, &parent, err);
         if (r == 0)
                 r = make_room(parent, base, path, err);
         if (r < 0)
                 return r;
-        fd = openat(parent, base, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, archive_entry_mode(e) & 0777);
-        if (fd < 0)
+        u->fd = openat(parent, base, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, e->mode & 0777);
+        if (u->fd < 0)
                 return error_errno(err, errno, "cannot make \"%s\"", path);
-        r = write_data(u, fd, path, err);
-        if (r < 0)
-                return r;
-        /* A hole at the end is no data block. */
-        if (ftruncate(fd, size) < 0)
-                return error_errno(err, errno, "cannot write \"%s\"", path);
-        const struct timespec times[2] = { { .tv_nsec = UTIME_NOW },
-                                           { .tv_sec = archive_entry_mtime(e), .tv_nsec = archive_entry_mtime_nsec(e) } };
-        if (archive_entry_mtime_is_set(e))
-                (void) futimens(fd, times);
+        u->path = mem_dup(path);
+        u->offset = 0;
+        u->mtime_s = e->mtime_s;
+        u->mtime_ns = e->mtime_ns;
         return 0;
 }
 
-static int make_symlink(struct unpacker *u, const char *path, struct archive_entry *e, struct error *err) {
-        const char *target = archive_entry_symlink(e), *base;
-        _cleanup_fd_ int parent = -EBADF;
+static int write_data(struct unpacker *u, const uint8_t *data, size_t n, struct error *err) {
+        if (u->fd < 0)
+                return 0; /* of something that was left out */
+        if (fd_write_all(u->fd, data, n, err) < 0)
+                return error_wrap(err, "cannot write \"%s\"", u->path);
+        u->r.bytes += n;
+        return 0;
+}
 
-        if (!target || !*target)
-                return error_set(err, -EINVAL, "refused: the link \"%s\" has no target", path);
+static void finish_file(struct unpacker *u) {
+        const struct timespec times[2] = { { .tv_nsec = UTIME_NOW }, { .tv_sec = u->mtime_s, .tv_nsec = u->mtime_ns } };
+
+        if (u->fd >= 0)
+                (void) futimens(u->fd, times);
+        u->fd = fd_close(u->fd);
+        free(STEAL(u->path));
+}
+
+static int make_symlink(struct unpacker *u, const char *path, const struct tar_entry *e, struct error *err) {
+        _cleanup_fd_ int parent = -EBADF;
+        const char *base;
+
         int r = open_parent(u, path, &base, &parent, err);
         if (r == 0)
                 r = make_room(parent, base, path, err);
         if (r < 0)
                 return r;
         /* Where it points to does not matter: nothing is written through it. */
-        if (symlinkat(target, parent, base) < 0)
+        if (symlinkat(e->link, parent, base) < 0)
                 return error_errno(err, errno, "cannot make the link \"%s\"", path);
         return 0;
 }
@@ -254,31 +236,31 @@ static int make_hardlink(struct unpacker *u, const char *path, const char *targe
         return 0;
 }
 
-static int unpack_entry(struct unpacker *u, struct archive_entry *e, struct error *err) {
-        const char *name = archive_entry_pathname(e), *hard = archive_entry_hardlink(e);
+static int unpack_entry(struct unpacker *u, const struct tar_entry *e, struct error *err) {
         _cleanup_free_ char *path = NULL;
 
         if (++u->r.entries > UNPACK_ENTRIES_MAX)
                 return error_set(err, -E2BIG, "refused: the archive has more than %u entries", UNPACK_ENTRIES_MAX);
-        if (!name)
-                return error_set(err, -EILSEQ, "refused: the archive has a name that cannot be read");
-        int r = map_name(u, name, &path, err);
+        int r = map_name(u, e->name, &path, err);
         if (r < 0)
                 return r;
-        mode_t type = archive_entry_filetype(e);
-        if (type == AE_IFDIR && !hard)
+        if (!*path && e->type != TAR_DIR)
+                return error_set(err, -EINVAL, "refused: \"%s\" is no folder in the archive", e->name);
+        switch (e->type) {
+        case TAR_DIR:
                 return make_dir(u, path, e, err);
-        if (!*path)
-                return error_set(err, -EINVAL, "refused: \"%s\" is no folder in the archive", name);
-        if (hard)
-                return make_hardlink(u, path, hard, err);
-        switch (type) {
-        case AE_IFREG:
+        case TAR_FILE:
                 return make_file(u, path, e, err);
-        case AE_IFLNK:
+        case TAR_SYMLINK:
                 return make_symlink(u, path, e, err);
+        case TAR_HARDLINK:
+                return make_hardlink(u, path, e->link, err);
+        case TAR_CHARDEV:
+        case TAR_BLOCKDEV:
+        case TAR_FIFO:
+        case TAR_OTHER:
         default:
-                cli_note("\"%s\" is left out: it is a device, pipe or socket", path);
+                cli_note("\"%s\" is left out: it is neither a file, a folder nor a link", path);
                 u->r.skipped++;
                 return 0;
         }
@@ -300,59 +282,55 @@ static void finish_dirs(struct unpacker *u) {
         free(u->dirs);
 }
 
-static la_ssize_t on_read(struct archive *a, void *arg, const void **ret) {
-        struct unpacker *u = arg;
-        const uint8_t *data = NULL;
-
-        ssize_t n = u->source(u->arg, &data);
-        if (n < 0) {
-                u->source_failed = true;
-                archive_set_error(a, ECANCELED, "the connection ended");
-                return -1;
+static int take_event(struct unpacker *u, const struct tar_event *ev, struct error *err) {
+        switch (ev->type) {
+        case TAR_ENTRY:
+                return unpack_entry(u, ev->entry, err);
+        case TAR_DATA:
+                return write_data(u, ev->data, ev->n, err);
+        case TAR_ENTRY_END:
+                finish_file(u);
+                return 0;
+        case TAR_ERROR:
+                return error_set(err, -EBADMSG, "the archive is damaged: %s", ev->reason);
+        case TAR_NEED_DATA:
+        case TAR_END:
+        default:
+                return 0;
         }
-        *ret = data;
-        return n;
 }
 
-static int unpack_all(struct unpacker *u, struct error *err) {
-        struct archive_entry *e;
-
-        for (;;) {
-                int r = archive_read_next_header(u->a, &e);
-
-                if (r == ARCHIVE_EOF)
-                        break;
-                if (r < ARCHIVE_WARN)
-                        return error_set(err, u->source_failed ? -ECANCELED : -EBADMSG, "the archive is damaged: %s",
-                                         archive_error_string(u->a));
-                r = unpack_entry(u, e, err);
-                if (r < 0)
-                        return r;
-        }
-        /* What follows the end of the archive must be read, too: only then the connection's end is known. */
-        const uint8_t *data;
+static int unpack_all(struct unpacker *u, struct tar_reader *reader, struct error *err) {
+        const uint8_t *data = NULL;
         ssize_t n;
-        while ((n = u->source(u->arg, &data)) > 0)
-                ;
-        return n < 0 ? error_set(err, -ECANCELED, "the connection ended") : 0;
+
+        /* Also what follows the end mark is read: only then the connection's proper end is known. */
+        while ((n = u->source(u->arg, &data)) > 0) {
+                struct tar_event ev = { .type = TAR_ENTRY };
+
+                for (size_t at = 0, used = 0; ev.type != TAR_NEED_DATA; at += used) {
+                        tar_read(reader, data + at, (size_t) n - at, &used, &ev);
+                        int r = take_event(u, &ev, err);
+                        if (r < 0)
+                                return r;
+                }
+        }
+        if (n < 0)
+                return error_set(err, -ECANCELED, "the connection ended");
+        return tar_reader_complete(reader) ? 0 : error_set(err, -EBADMSG, "the archive is cut short");
 }
 
 int unpack(int dirfd, const char *strip, const char *as, unpack_source source, void *arg, struct unpack_result *ret,
            struct error *err) {
-        struct unpacker u = { .dirfd = dirfd, .strip = strip, .as = as, .source = source, .arg = arg };
-        int r;
+        struct unpacker u = { .dirfd = dirfd, .strip = strip, .as = as, .source = source, .arg = arg, .fd = -EBADF };
+        struct tar_reader *reader = tar_reader_new();
 
         u.umask = umask(0);
         umask(u.umask);
-        u.a = archive_read_new();
-        if (!u.a || archive_read_support_format_tar(u.a) != ARCHIVE_OK || archive_read_open(u.a, &u, NULL, on_read, NULL) != ARCHIVE_OK)
-                r = error_set(err, u.source_failed ? -ECANCELED : -EBADMSG, "the archive cannot be read: %s",
-                              u.a ? archive_error_string(u.a) : "out of memory");
-        else
-                r = unpack_all(&u, err);
+        int r = reader ? unpack_all(&u, reader, err) : error_set(err, -ENOMEM, "out of memory");
+        finish_file(&u);
         finish_dirs(&u);
-        if (u.a)
-                archive_read_free(u.a);
+        tar_reader_free(reader);
         *ret = u.r;
         return r;
 }

@@ -7,8 +7,7 @@
  * Refused, and the end of it: absolute names, "..", names that lead through a link (also one that
  * came in the same stream), hard links to anything but a file beneath the folder, sizes and counts
  * over the limits below. Device nodes, sockets and pipes are left out and counted. Modes lose set-uid,
- * set-gid and sticky and what the umask takes; owners are not taken over. Only plain tar is read, so
- * there is nothing to decompress.
+ * set-gid and sticky and what the umask takes; owners are not taken over.
  */
 
 #include <stddef.h>

@@ -76,12 +76,12 @@ static void copy_field(char *out, const uint8_t *block, size_t at, size_t n) {
         out[len] = '\0';
 }
 
-static enum tar_type type_of(char type, const char *name) {
+static enum tar_type type_of(char type) {
         switch (type) {
         case '\0':
         case '0':
         case '7':
-                return str_has_suffix(name, "/") ? TAR_DIR : TAR_FILE; /* as before POSIX */
+                return TAR_FILE;
         case '1':
                 return TAR_HARDLINK;
         case '2':
@@ -128,7 +128,7 @@ const char *tar_header_parse(const uint8_t block[TAR_BLOCK], struct tar_entry *e
         memcpy(name + pn, base, bn + 1);
         e->mode = (uint32_t) mode & 07777;
         e->mtime_ns = 0;
-        e->type = type_of(type, name);
+        e->type = type_of(type);
         *ret_type = type;
         return NULL;
 }
@@ -248,11 +248,11 @@ const char *tar_ext_parse(struct tar_ext *x, char type, const char *data, size_t
 }
 
 const char *tar_ext_apply(const struct tar_ext *x, struct tar_entry *e, char *name, char *link) {
-        if (x->has_name) {
+        if (x->has_name)
                 memcpy(name, x->name, strlen(x->name) + 1);
-                if (e->type == TAR_FILE && str_has_suffix(name, "/"))
-                        e->type = TAR_DIR;
-        }
+        /* As before POSIX. Not sooner: a name that an extension replaces may be cut after a slash. */
+        if (e->type == TAR_FILE && str_has_suffix(name, "/"))
+                e->type = TAR_DIR;
         if (x->has_link)
                 memcpy(link, x->link, strlen(x->link) + 1);
         if (x->has_size)

@@ -117,6 +117,21 @@ static void test_names_are_bytes(void **state) {
         expect(&b, text);
 }
 
+/* The part of a long name that fits into the header ends with a slash: still a file. */
+static void test_name_cut_after_a_slash(void **state) {
+        (void) state;
+        char name[256], text[400];
+        _cleanup_buf_ struct buf b = BUF_INIT(0);
+
+        for (int i = 0; i < 254; i += 2)
+                memcpy(name + i, "d/", 2);
+        memcpy(name + 254, "f", 2);
+        add(&b, TAR_FILE, name, "", "x", 0, 0);
+        tar_write_end(&b);
+        snprintf(text, sizeof text, "f %s> 644 1 0.000000000:x\nEND\ncomplete", name);
+        expect(&b, text);
+}
+
 static void test_large_numbers(void **state) {
         (void) state;
         const struct tar_entry e = { .type = TAR_FILE, .name = "big", .size = 1ULL << 40, .mtime_s = 1LL << 36 };
@@ -276,6 +291,7 @@ int main(void) {
                 cmocka_unit_test(test_round_trip),    cmocka_unit_test(test_names_are_bytes), cmocka_unit_test(test_large_numbers),
                 cmocka_unit_test(test_writer_refuses), cmocka_unit_test(test_gnu_and_v7),     cmocka_unit_test(test_pax_overrides),
                 cmocka_unit_test(test_refused),       cmocka_unit_test(test_refused_pax),     cmocka_unit_test(test_damage),
+                cmocka_unit_test(test_name_cut_after_a_slash),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
 }
