@@ -16,6 +16,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/close_range.h>
+#include <limits.h>
 #include <linux/mount.h>
 #include <sched.h>
 #include <signal.h>
@@ -42,6 +43,7 @@
 #define BUILD_FILES_MAX 65536
 #define ENV_MAX 16
 #define KEEP_MAX 4
+#define RESOLVER_MAX (64 * 1024)
 
 enum { PORTER_PID = 1, PORTER_FAILED };
 
@@ -87,6 +89,29 @@ static int put_trees(const struct keep *k, size_t n, struct error *err) {
         return 0;
 }
 
+/* Where the names of the network are resolved: often a link into /run, which is covered. */
+struct resolver {
+        char path[PATH_MAX];
+        char *text; /* NULL: nothing to do */
+        size_t n;
+};
+
+static void read_resolver(struct resolver *v) {
+        v->text = NULL;
+        if (realpath("/etc/resolv.conf", v->path) && str_has_prefix(v->path, "/run/"))
+                (void) fd_read_file_at(AT_FDCWD, v->path, RESOLVER_MAX, &v->text, &v->n, NULL);
+}
+
+static int write_resolver(const struct resolver *v, struct error *err) {
+        char dir[PATH_MAX];
+        if (!v->text)
+                return 0;
+        (void) str_copy(dir, sizeof dir, v->path);
+        *strrchr(dir, '/') = 0;
+        int r = fd_mkdir_p_at(AT_FDCWD, dir, 0755, err);
+        return r < 0 ? r : fd_replace_file_at(AT_FDCWD, v->path, v->text, v->n, 0644, err);
+}
+
 static const char *const emptied[] = { "/tmp", "/var/tmp", "/run", "/dev/shm" };
 
 static int arrange_mounts(const struct rootd *r, const struct build_start *s, struct error *err) {
@@ -103,6 +128,8 @@ static int arrange_mounts(const struct rootd *r, const struct build_start *s, st
         }
         if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
                 return error_errno(err, errno, "cannot make the mounts private");
+        static struct resolver resolver;
+        read_resolver(&resolver);
         int res = keep_trees(keep, n, err);
         for (size_t i = 0; i < ARRAY_SIZE(emptied) && res == 0; i++)
                 res = cover(emptied[i], "mode=1777", err);
@@ -111,6 +138,8 @@ static int arrange_mounts(const struct rootd *r, const struct build_start *s, st
                 res = cover(hidden[i], "mode=0755,size=1m", err);
         if (res == 0)
                 res = put_trees(keep, n, err);
+        if (res == 0)
+                res = write_resolver(&resolver, err);
         if (res < 0)
                 return res;
         res = set_attr("/", MOUNT_ATTR_RDONLY, 0, AT_RECURSIVE);

@@ -197,7 +197,13 @@ static void answer(void *arg, const struct error *e) {
         free(c);
 }
 
-static void refuse(struct commit *c, const struct error *e) {
+/* A job that died could not clean up. */
+static void on_template_done(void *arg, const struct error *e) {
+        struct commit *c = arg;
+        char hidden[ID_SIZE + 8];
+        (void) snprintf(hidden, sizeof hidden, COMMIT_HIDDEN "%s", c->id);
+        if (e)
+                (void) fd_remove_tree_at(c->rootd->dirs.templates, hidden, NULL);
         answer(c, e);
 }
 
@@ -221,7 +227,7 @@ void template_commit_handle(struct rootd *r, const struct ticket *t, const struc
                 return;
         }
         struct commit *c = commit_new(r, t, m->id, m->digest);
-        if (!c || job_start(r, template_work, answer, c, &e) < 0) {
+        if (!c || job_start(r, template_work, on_template_done, c, &e) < 0) {
                 if (!c)
                         (void) error_set(&e, -ENOMEM, "out of memory");
                 ticket_error(r, t, &e);
@@ -318,7 +324,7 @@ void variant_commit_handle(struct rootd *r, const struct ticket *t, const struct
         struct reap_target target = { .procs = { &p->warden, &p->vm }, .uids = { p->rec.warden_uid, p->rec.vm_uid } };
         slot_name(p->rec.slot, target.leaf);
         if (reap_start(r, &target, on_variant_reaped, c, &e) < 0)
-                refuse(c, &e);
+                answer(c, &e);
         else
                 p->committing = true;
 }

@@ -7,6 +7,7 @@
 #include <linux/fs.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -24,10 +25,11 @@ static int copy_data(int src, int dst, off_t size, struct error *err) {
                 off_t hole = data < 0 ? -1 : lseek(src, data, SEEK_HOLE);
                 if (hole < 0)
                         return error_errno(err, errno, "cannot read the disk's layout");
-                off_t out = data;
+                if (lseek(dst, data, SEEK_SET) < 0)
+                        return error_errno(err, errno, "cannot copy the disk");
                 while (data < hole) {
                         size_t n = hole - data > (off_t) COPY_CHUNK ? COPY_CHUNK : (size_t) (hole - data);
-                        ssize_t r = copy_file_range(src, &data, dst, &out, n, 0);
+                        ssize_t r = sendfile(dst, src, &data, n);
                         if (r <= 0)
                                 return error_errno(err, r < 0 ? errno : EIO, "cannot copy the disk");
                 }
@@ -37,9 +39,11 @@ static int copy_data(int src, int dst, off_t size, struct error *err) {
 }
 
 static int fill(int src, int dst, uint64_t src_bytes, uint64_t bytes, uid_t owner, struct error *err) {
-        int r = fd_reflink(src, dst, err);
+        int r = fd_reflink(src, dst, NULL);
         if (r == -EOPNOTSUPP || r == -EXDEV)
                 r = copy_data(src, dst, (off_t) src_bytes, err);
+        else if (r < 0)
+                r = error_errno(err, r, "cannot reflink");
         if (r < 0)
                 return r;
         struct stat st;

@@ -350,6 +350,8 @@ static void on_slot(void *arg, struct slot *slot, const struct error *e) {
         boot_files[1] = fd_close(boot_files[1]);
         if (r < 0)
                 fail(f);
+        else
+                f->error = ERROR_INIT; /* what a step found and got over is no failure later */
 }
 
 /* ---- the request ---------------------------------------------------------------------------- */

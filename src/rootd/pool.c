@@ -155,10 +155,13 @@ static void discard(struct entry *e) {
 
 /* ---- making one ----------------------------------------------------------------------------- */
 
-int slot_socket(const struct rootd *r, int dir, const char *name, int type, uid_t uid, gid_t gid, mode_t mode,
+int slot_socket(int dir, const char *name, int type, uid_t uid, gid_t gid, mode_t mode,
                 int *ret, struct error *err) {
-        (void) r;
+        struct stat st;
         _cleanup_fd_ int fd = -EBADF;
+        /* Whoever listens there is a child of an earlier rootd that is just dying: the lock is ours. */
+        if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISSOCK(st.st_mode))
+                (void) unlinkat(dir, name, 0);
         int res = ipc_listen_at(dir, name, type, 0600, &fd, err);
         if (res < 0)
                 return res;
@@ -181,13 +184,13 @@ static int make_folder(struct entry *e, struct error *err) {
                 return s->dir;
         if (fchmod(s->dir, 0711) < 0)
                 return error_errno(err, errno, "cannot set the mode of a folder");
-        res = slot_socket(r, s->dir, "ctl.sock", SOCK_SEQPACKET, 0, r->opt.gid, 0660, &s->ctl, err);
+        res = slot_socket(s->dir, "ctl.sock", SOCK_SEQPACKET, 0, r->opt.gid, 0660, &s->ctl, err);
         if (res == 0)
-                res = slot_socket(r, s->dir, "data.sock", SOCK_STREAM, 0, r->opt.gid, 0660, &s->data, err);
+                res = slot_socket(s->dir, "data.sock", SOCK_STREAM, 0, r->opt.gid, 0660, &s->data, err);
         if (res == 0)
-                res = slot_socket(r, s->dir, "qmp.sock", SOCK_STREAM, s->warden_uid, s->warden_uid, 0600, &s->qmp, err);
+                res = slot_socket(s->dir, "qmp.sock", SOCK_STREAM, s->warden_uid, s->warden_uid, 0600, &s->qmp, err);
         if (res == 0)
-                res = slot_socket(r, s->dir, "port.sock", SOCK_STREAM, s->warden_uid, s->warden_uid, 0600, &s->port, err);
+                res = slot_socket(s->dir, "port.sock", SOCK_STREAM, s->warden_uid, s->warden_uid, 0600, &s->port, err);
         return res;
 }
 

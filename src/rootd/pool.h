@@ -50,5 +50,5 @@ void pool_release(struct pool *p, unsigned number);
 void slot_name(unsigned number, char out[SLOT_NAME_MAX + 1]);
 
 /* The sockets of a sandbox in its folder; existing ones are replaced. */
-int slot_socket(const struct rootd *r, int dir, const char *name, int type, uid_t uid, gid_t gid, mode_t mode,
+int slot_socket(int dir, const char *name, int type, uid_t uid, gid_t gid, mode_t mode,
                 int *ret, struct error *err);

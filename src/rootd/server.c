@@ -247,7 +247,7 @@ int server_new(struct rootd *r, struct server **ret, struct error *err) {
         if (!s)
                 return error_set(err, -ENOMEM, "out of memory");
         s->rootd = r;
-        int res = slot_socket(r, r->dirs.run, "rootd.sock", SOCK_SEQPACKET, 0, r->opt.gid, 0660, &s->fd, err);
+        int res = slot_socket(r->dirs.run, "rootd.sock", SOCK_SEQPACKET, 0, r->opt.gid, 0660, &s->fd, err);
         if (res == 0)
                 res = fd_nonblock(s->fd, err);
         if (res == 0)

@@ -193,10 +193,9 @@ class Rootd:
         return self
 
     def accepts(self):
+        """Answers, that is: a child of a killed rootd may hold its socket for a moment."""
         try:
-            s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            s.connect(self.sock)
-            s.close()
+            self.client().close()
             return True
         except OSError:
             return False
@@ -282,8 +281,9 @@ def libexec(tmp_path_factory):
     d = tmp_path_factory.mktemp('libexec', numbered=True)
     for top in [d, *d.parents][:3]:
         os.chmod(top, 0o755)
-    shutil.copy(os.path.join(HERE, 'probe.py'), d / 'cspace-warden')
-    os.chmod(d / 'cspace-warden', 0o755)
+    for source, name in (('probe.py', 'cspace-warden'), ('builder.py', 'cspace-builder')):
+        shutil.copy(os.path.join(HERE, source), d / name)
+        os.chmod(d / name, 0o755)
     return str(d)
 
 

@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Builds, and what becomes of their results."""
+import errno
+import json
+import os
+import shutil
+import stat
+import time
+
+import pytest
+
+import wire
+from conftest import MB, new_id, until
+
+
+class Build:
+    def __init__(self, client, work='', source='packages', archive=None, timeout_s=60, **kw):
+        self.client, self.id = client, kw.pop('id', None) or new_id()
+        self.read, write = os.pipe()
+        fds = [write] + ([archive] if archive is not None else [])
+        self.seq = client.send('BUILD', fds=fds, id=self.id, source=source, packages=work, suite=kw.pop('suite', ''),
+                               disk_bytes=kw.pop('disk_bytes', 1 << 30), timeout_s=timeout_s)
+        os.close(write)
+
+    def lines(self):
+        with os.fdopen(self.read) as f:
+            return [json.loads(line) for line in f]
+
+    def first(self):
+        return json.loads(os.read(self.read, 65536).decode().splitlines()[0])
+
+    def result(self):
+        return self.client.result(self.seq)
+
+
+def test_builder_has_its_contract(rootd):
+    rootd.start()
+    c = rootd.client()
+    b = Build(c, 'make', suite='bookworm', disk_bytes=123 * MB)
+    b.result()
+    said, made = b.lines()
+    d = os.path.join(rootd.data, 'builds', b.id)
+    assert said['args'] == {'--dir': d, '--source': 'packages', '--disk-bytes': str(123 * MB), '--suite': 'bookworm',
+                            '--agent': rootd.libexec + '/cspace-agent', '--cache': rootd.data + '/cache/r0',
+                            '--packages': 'make', '--timeout': '60'} or said['args']['--cache'].startswith(rootd.data + '/cache/r')
+    assert said['uid'] == 0 and said['pid'] == 1 and said['groups'] == []
+    assert said['map'][0] == '0' and said['map'][2] == '65536' and int(said['map'][1]) >= 2080000000
+    assert set(said['environ']) <= {'PATH', 'LC_CTYPE', 'http_proxy', 'https_proxy', 'no_proxy', 'HTTP_PROXY', 'HTTPS_PROXY',
+                                    'NO_PROXY', 'ftp_proxy', 'all_proxy', 'ALL_PROXY'}
+    assert said['fds'][:3] == [0, 1, 2] and len(said['fds']) == 4  # and the one that lists them
+    base = int(said['map'][1])
+    assert os.stat(d).st_uid == base and stat.S_IMODE(os.stat(d).st_mode) == 0o700
+    assert os.stat(d + '/out/kernel').st_uid == base + 1000
+    assert made['kept'] == 1
+    again = Build(c, 'make')
+    again.result()
+    assert again.lines()[1]['kept'] == 2  # the cache stays
+    for x in (b, again):
+        c.call('BUILD_REMOVE', id=x.id)
+        c.call('BUILD_REMOVE', id=x.id)
+    assert os.listdir(os.path.join(rootd.data, 'builds')) == []
+    rootd.stop()
+    rootd.host.assert_nothing()
+
+
+def test_builder_sees_and_writes_only_its_own(rootd):
+    rootd.start()
+    c = rootd.client()
+    b = Build(c, 'escape')
+    b.result()
+    said = b.lines()[1]
+    inside = [d for d in said['writable'] if not d.startswith(('/tmp', '/var/tmp', '/run', '/dev/shm', rootd.data))]
+    assert inside == []
+    assert said['home'] == [] and said['root'] == []
+    assert [n for n in said['run'] if n.endswith('.sock') or n == 'dbus'] == []
+    assert said['data'] == ['builds', 'cache']
+    assert said['umount_home'] == -1 and said['umount_run'] == -1
+    assert said['remount'] == errno.EPERM
+    assert said['proc'] == 0 and said['tmpfs'] == 0  # what it does need
+    c.call('BUILD_REMOVE', id=b.id)
+
+
+def test_archive_is_passed(rootd, tmp_path):
+    (tmp_path / 'a.tar').write_text('an archive')
+    rootd.start()
+    c = rootd.client()
+    with open(tmp_path / 'a.tar') as f:
+        b = Build(c, source='tar', archive=f.fileno())
+        b.result()
+    assert b.lines()[1] == {'tar': 'an archive'}
+    c.call('BUILD_REMOVE', id=b.id)
+
+
+def test_builds_end(rootd):
+    rootd.start(conf='[build]\nparallel = 2\n')
+    c = rootd.client()
+    b = Build(c, 'fail')
+    with pytest.raises(wire.RootdError) as e:
+        b.result()
+    assert e.value.code == errno.EIO and b.lines()[1]['code'] == 'package_not_found'
+    # Two at one time, each with ids of its own, then no more.
+    one, two = Build(c, 'hang'), Build(c, 'hang')
+    assert one.first()['map'][1] != two.first()['map'][1]
+    with pytest.raises(wire.RootdError) as e:
+        Build(c, 'hang').result()
+    assert e.value.code == errno.EAGAIN
+    with pytest.raises(wire.RootdError) as e:
+        Build(c, 'make', id=one.id).result()
+    assert e.value.code == errno.EALREADY
+    with pytest.raises(wire.RootdError) as e:
+        c.call('TEMPLATE_COMMIT', id=one.id, digest='0' * 64)
+    assert e.value.code == errno.EBUSY
+    seqs = [c.send('BUILD_REMOVE', id=x.id) for x in (one, two, one)]
+    for x in (one, two):
+        with pytest.raises(wire.RootdError) as e:
+            x.result()
+        assert e.value.code == errno.ECANCELED
+    for seq in seqs:
+        c.result(seq)
+    c.call('BUILD_REMOVE', id=b.id)
+    rootd.stop()
+    rootd.host.assert_nothing()
+
+
+def test_builder_dies_with_rootd(rootd):
+    rootd.start()
+    b = Build(rootd.client(), 'hang')
+    b.first()
+    rootd.kill()
+    until(lambda: not rootd.host.processes(), what='the end of the builder')
+    rootd.start()
+    rootd.client().call('BUILD_REMOVE', id=b.id)
+    rootd.stop()
+    rootd.host.assert_nothing()
+
+
+@pytest.mark.parametrize('change', [
+    {'id': '../x'}, {'source': 'git'}, {'work': '--option'}, {'work': 'a;b'}, {'work': 'a\nb'}, {'work': 'a -o x'},
+    {'suite': '--x'}, {'suite': 'a b'}, {'disk_bytes': 1}, {'timeout_s': 1}, {'source': 'tar'}])
+def test_bad_builds_are_refused(rootd, change):
+    rootd.start()
+    with pytest.raises(wire.RootdError) as e:
+        Build(rootd.client(), **change).result()
+    assert e.value.code in (errno.EINVAL, errno.EBADF)
+    assert os.listdir(os.path.join(rootd.data, 'builds')) == []
+
+
+def test_commit_makes_files_ours(rootd):
+    rootd.start()
+    c = rootd.client()
+    ident, digest = rootd.make_build()
+    c.call('TEMPLATE_COMMIT', id=ident, digest=digest)
+    d = os.path.join(rootd.data, 'templates', digest)
+    assert sorted(os.listdir(d)) == ['MANIFEST', 'disk.img', 'initrd', 'kernel', 'manifest.json', 'variants']
+    for name in os.listdir(d):
+        st = os.stat(os.path.join(d, name))
+        assert st.st_uid == 0 and st.st_mode & 0o222 == (0o200 if name == 'variants' else 0)
+    c.call('TEMPLATE_COMMIT', id=ident, digest=digest)
+    c.call('TEMPLATE_COMMIT', id=new_id(), digest=digest)
+    c.call('BUILD_REMOVE', id=ident)
+    c.call('TEMPLATE_REMOVE', digest=digest)
+    assert os.listdir(os.path.join(rootd.data, 'templates')) == []
+    c.call('TEMPLATE_REMOVE', digest=digest)
+
+
+def damage(out, how):
+    path = os.path.join(out, 'kernel')
+    if how == 'changed':
+        with open(path, 'a') as f:
+            f.write('x')
+    elif how == 'missing':
+        os.unlink(path)
+    elif how == 'symlink':
+        os.rename(path, path + '2')
+        os.symlink('kernel2', path)
+    elif how == 'shadow':
+        os.unlink(path)
+        os.symlink('/etc/shadow', path)
+    elif how == 'hardlink':
+        os.link(path, os.path.join(out, 'second'))
+    elif how == 'fifo':
+        os.unlink(path)
+        os.mkfifo(path)
+    elif how == 'device':
+        os.unlink(path)
+        os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 5))
+    elif how == 'disk':
+        with open(os.path.join(out, 'disk.img'), 'r+b') as f:
+            f.seek(5 * MB)
+            f.write(b'x')
+    elif how == 'manifest':
+        with open(os.path.join(out, 'MANIFEST'), 'a') as f:
+            f.write('0' * 64 + '  extra\n')
+    elif how == 'out-link':
+        shutil.move(out, out + '2')
+        os.symlink('out2', out)
+
+
+@pytest.mark.parametrize('how', ['changed', 'missing', 'symlink', 'shadow', 'hardlink', 'fifo', 'device', 'disk', 'manifest',
+                                 'out-link'])
+def test_what_is_not_the_digest_is_refused(rootd, how):
+    rootd.start()
+    c = rootd.client()
+    ident, digest = rootd.make_build()
+    shadow = os.stat('/etc/shadow')
+    damage(os.path.join(rootd.data, 'builds', ident, 'out'), how)
+    began = time.monotonic()
+    with pytest.raises(wire.RootdError):
+        c.call('TEMPLATE_COMMIT', id=ident, digest=digest)
+    assert time.monotonic() - began < 10
+    assert os.listdir(os.path.join(rootd.data, 'templates')) == []
+    assert os.stat('/etc/shadow').st_mode == shadow.st_mode and os.stat('/etc/shadow').st_uid == shadow.st_uid
+    c.call('BUILD_REMOVE', id=ident)
+    rootd.stop()
+    rootd.host.assert_nothing()
+
+
+def test_remove_under_a_live_sandbox(placer):
+    ident, _ = placer.place()
+    placer.c.call('TEMPLATE_REMOVE', digest=placer.digest)
+    w = placer.rootd.warden(ident)
+    assert len(w('os.pread(8, 10, 0).decode()')) == 10  # it holds what it needs
+    with pytest.raises(wire.RootdError) as e:
+        placer.place()
+    assert e.value.code == errno.ENOENT
