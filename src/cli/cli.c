@@ -60,8 +60,9 @@ int cli_usage(const char *fmt, ...) {
         _cleanup_free_ char *message = mem_vprintf(fmt, ap);
         va_end(ap);
         const char *command = cli()->command;
-        cli_fail_code("usage", "%s%s%s; `cspace %s%s--help` says more", command ? command : "",
-                      command ? ": " : "", message, command ? command : "", command ? " " : "");
+        bool question = *message && message[strlen(message) - 1] == '?';
+        cli_fail_code("usage", "%s%s%s%s `cspace %s%s--help` says more", command ? command : "",
+                      command ? ": " : "", message, question ? "" : ";", command ? command : "", command ? " " : "");
         return CLI_USAGE;
 }
 

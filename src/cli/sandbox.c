@@ -108,7 +108,15 @@ int sandbox_wait(struct client *c, struct sandbox_created *s, struct api_error *
 int sandbox_get(struct client *c, const char *sandbox, json_t **ret, struct api_error *e) {
         _cleanup_free_ char *id = client_escape(sandbox), *target = mem_printf("/v1/sandboxes/%s", id);
 
-        return client_call(c, "GET", target, NULL, 0, ret, e);
+        _cleanup_json_ json_t *j = NULL;
+        const char *text = NULL;
+
+        if (client_call(c, "GET", target, NULL, 0, &j, e) < 0)
+                return -1;
+        if (json_read_str(j, "id", true, SIZE_MAX, &text, NULL) < 0)
+                return api_error_set(e, "protocol", "cspaced sent a sandbox without an id");
+        *ret = STEAL(j);
+        return 0;
 }
 
 int sandbox_delete(struct client *c, const char *sandbox, struct api_error *e) {

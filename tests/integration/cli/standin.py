@@ -301,7 +301,7 @@ class Standin:
         if name == 'GET templates':
             return 200, {'templates': self.templates}
         if name == 'POST templates':
-            return 202, {'operation': self.build(parts, query, body)}
+            return 202, {'operation': self.bare(self.build(parts, query, body))}
         if name == 'GET keys':
             return 200, {'keys': self.keys}
         if name == 'POST keys':
@@ -331,6 +331,10 @@ class Standin:
         self.operations[op['id']] = op
         return op
 
+    @staticmethod
+    def bare(op):
+        return {k: v for k, v in op.items() if k not in ('body', 'query')}
+
     async def operation_route(self, parts, query):
         op = self.operations.get(parts[0])
         if not op:
@@ -338,7 +342,7 @@ class Standin:
         until = time.monotonic() + float(query.get('wait', '0'))
         while op['state'] == 'running' and time.monotonic() < until:
             await asyncio.sleep(0.01)
-        return 200, {k: v for k, v in op.items() if k not in ('body', 'query')}
+        return 200, self.bare(op)
 
     def find(self, ref):
         for s in self.sandboxes.values():

@@ -1,0 +1,305 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Everything that is neither a stream nor a copy: tables, JSON, errors, completion."""
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+
+import pytest
+
+EVIL = 'a\x1b]0;owned\x07\x1b[2J\u202egpj\u009bm\u200bz'
+SAFE = 'a\\x1b]0;owned\\x07\\x1b[2J\\u{202e}gpj\\u{9b}m\\u{200b}z'
+
+
+def no_controls(data):
+    text = data.decode()
+    return not re.search('[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069]', text)
+
+
+def json_lines(data):
+    return [json.loads(line) for line in data.decode().splitlines()]
+
+
+# --- tables and JSON ----------------------------------------------------------------------------------
+
+def test_ls_pages_and_order(cli, server):
+    ids = [cli('create', '-q').stdout.decode().strip() for _ in range(5)]
+    for i, id_ in enumerate(ids):
+        server.sandboxes[id_]['created_at'] = f'2026-01-0{i + 1}T00:00:00.000Z'
+    assert cli('ls', '-q').stdout.decode().split() == ids[::-1]
+    table = cli('ls').stdout.decode().splitlines()
+    assert table[0].split() == ['ID', 'NAME', 'STATE', 'TEMPLATE', 'MEMORY', 'CPUS', 'CREATED', 'EXPIRES']
+    assert len({line.index('base:latest') for line in table[1:]}) == 1  # aligned
+    assert all(line == line.rstrip() for line in table)
+    assert [s['id'] for s in json_lines(cli('--json', 'ls').stdout)[0]] == ids[::-1]
+    assert cli('ls', '--json').stdout == cli('--json', 'ls').stdout
+
+
+def test_ls_empty(cli):
+    r = cli('ls')
+    assert (r.returncode, r.stdout) == (0, b'') and b'cspace create' in r.stderr
+    assert cli('ls', '--json').stdout == b'[]\n'
+
+
+def test_no_colour_in_a_pipe(cli, sandbox):
+    assert b'\x1b' not in cli('ls').stdout + cli('info', sandbox).stdout
+
+
+def test_create_options(cli, server):
+    r = cli('create', '--json', '-m', '1G', '-c', '2', '--disk', '4G', '--name', 'work', '--metadata', 'k=v=w', '--ttl', '2h', '-e', 'A=b')
+    assert r.returncode == 0
+    got = json_lines(r.stdout)[0]
+    assert got['state'] == 'running' and got['name'] == 'work'
+    assert server.sandboxes[got['id']]['spec'] == {
+        'template': 'base', 'memory_mb': 1024, 'cpus': 2, 'disk_mb': 4096, 'name': 'work', 'metadata': {'k': 'v=w'}, 'ttl_s': 7200,
+        'env': {'A': 'b'}}
+
+
+def test_info(cli, server, sandbox):
+    server.sandboxes[sandbox]['metadata'] = {EVIL: EVIL}
+    cli('exec', '-d', sandbox, '--', 'sh', '-c', EVIL)
+    r = cli('info', sandbox)
+    assert r.returncode == 0 and no_controls(r.stdout)
+    assert SAFE in r.stdout.decode() and sandbox in r.stdout.decode()
+    j = json_lines(cli('info', sandbox, '--json').stdout)[0]
+    assert j['metadata'] == {EVIL: EVIL} and j['usage']['host']['processes'] == 2 and len(j['commands']) == 1
+
+
+def test_rm(cli, server):
+    ids = [cli('create', '-q').stdout.decode().strip() for _ in range(3)]
+    r = cli('rm', ids[0], 'no-such', ids[1])
+    assert r.returncode == 125 and r.stdout.decode().split() == ids[:2]
+    assert b'"no-such" does not exist' in r.stderr and b'`cspace ls`' in r.stderr
+    assert cli('rm', '-f', 'no-such').returncode == 0
+    assert cli('--json', 'rm', '--all').stdout == json.dumps([ids[2]]).encode() + b'\n'
+    assert not server.sandboxes
+    assert cli('rm').returncode == 2
+
+
+def test_logs(cli, server, sandbox):
+    server.logs = [{'time': '2026-01-02T03:04:05.678Z', 'level': 'info', 'event': 'created', 'message': EVIL, 'ms': 1767323045678}]
+    r = cli('logs', sandbox)
+    assert no_controls(r.stdout) and r.stdout.decode() == f'2026-01-02T03:04:05.678Z info  created: {SAFE}\n'
+    assert json_lines(cli('logs', '--json', sandbox).stdout)[0]['message'] == EVIL
+    assert cli('logs', '--since', '2026-01-02T03:04:06Z', sandbox).stdout == b''
+    assert cli('logs', '--since', 'yesterday', sandbox).returncode == 2
+
+
+def test_logs_follow(cli, server, sandbox):
+    def line(ms, text):
+        return {'time': f'2026-01-02T03:04:05.{ms:03d}Z', 'level': 'info', 'event': text, 'message': '', 'ms': 1767323045000 + ms}
+    server.logs = [line(1, 'one')]
+    p = cli.start('--json', 'logs', '-f', sandbox, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert json.loads(p.stdout.readline())['event'] == 'one'
+    server.logs = server.logs + [line(1, 'same time'), line(2, 'two')]
+    assert json.loads(p.stdout.readline())['event'] == 'same time'
+    assert json.loads(p.stdout.readline())['event'] == 'two'
+    server.sandboxes.clear()
+    out, err = p.communicate(timeout=20)
+    assert (p.returncode, out, err) == (0, b'', b'')
+
+
+def test_templates(cli, server):
+    server.templates = [{'digest': 'c' * 64, 'names': ['base:latest', EVIL], 'created_at': '2026-01-02T03:04:05Z', 'disk_mb': 8192,
+                         'sandboxes': 3, 'variants': [{'memory_mb': 512, 'cpus': 1}]}]
+    r = cli('template', 'ls')
+    assert no_controls(r.stdout) and b'base:latest' in r.stdout and b'8 GiB' in r.stdout and b'512M/1' in r.stdout
+    assert json_lines(cli('template', 'ls', '--json').stdout)[0] == server.templates
+
+
+def test_template_build(cli, server):
+    r = cli('template', 'build', 'data:v1', '-p', 'python3-numpy, python3-pandas', '--packages', 'jq', '--disk', '16G', '--suite', 'bookworm')
+    assert (r.returncode, r.stdout) == (0, b'd' * 64 + b'\n')
+    op = list(server.operations.values())[-1]
+    assert op['body'] == {'name': 'data', 'tag': 'v1', 'packages': ['python3-numpy', 'python3-pandas', 'jq'], 'disk_mb': 16384, 'suite': 'bookworm'}
+
+
+def test_template_build_from_tar(cli, server, tmp_path):
+    data = os.urandom(3 << 20)
+    (tmp_path / 'root.tar').write_bytes(data)
+    for args, kwargs in [([str(tmp_path / 'root.tar')], {}), (['-'], {'input': data})]:
+        r = cli('template', 'build', 'mine', '--tar', *args, **kwargs)
+        assert r.returncode == 0, r.stderr
+        op = list(server.operations.values())[-1]
+        assert op['body'] == data and op['query'] == {'name': 'mine'}
+    assert cli('template', 'build', 'mine', '--tar', str(tmp_path)).returncode == 125
+    assert cli('template', 'build', 'mine', '--tar', '/no/such').returncode == 125
+    for bad in ['', 'Upper', '-x', 'a:', 'a:b:c', 'x' * 64]:
+        assert cli('template', 'build', '--', bad).returncode == 2
+    assert cli('template', 'build', 'mine', '--tar', 'x', '-p', 'y').returncode == 2
+
+
+def test_keys(cli, server):
+    key = cli('key', 'create', '-q', 'laptop')
+    assert key.stdout == b'e2b_' + b'0' * 40 + b'\n' and key.stderr == b''
+    assert b'laptop' in cli('key', 'ls').stdout
+    id_ = json_lines(cli('key', 'ls', '--json').stdout)[0][0]['id']
+    assert cli('key', 'rm', id_).stdout.decode().strip() == id_
+    r = cli('key', 'rm', id_)
+    assert r.returncode == 125 and b'`cspace key ls`' in r.stderr
+
+
+def test_version(cli):
+    assert re.match(rb'cspace \S+\ncspaced 0.0-standin\n$', cli('version').stdout)
+    assert set(json_lines(cli('version', '--json').stdout)[0]) == {'version', 'server'}
+    cli.env['CSPACE_API_URL'] = 'unix:/no/such'
+    assert cli('--version').returncode == 0
+
+
+# --- errors ---------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize('args', [['ls'], ['create'], ['run', '--', 'true'], ['exec', 'x', '--', 'true'], ['info', 'x']])
+def test_daemon_that_is_not_there(cli, args):
+    for url, words in [('unix:/no/such/api.sock', [b'/no/such/api.sock', b'`cspace up`']), ('http://127.0.0.1:1', [b'http://127.0.0.1:1'])]:
+        cli.env['CSPACE_API_URL'] = url
+        began = time.monotonic()
+        r = cli(*args)
+        assert r.returncode == 125 and all(w in r.stderr for w in words)
+        assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize('url', ['ftp://x', 'http://', 'http://a:b', 'http://a:0', 'http://[::1', 'http://::1:7070', 'http://a/b', 'unix:relative',
+                                 'unix:/' + 'x' * 200, 'https://a', 'http://user@host'])
+def test_bad_addresses(cli, url):
+    r = cli('--api', url, 'ls')
+    assert r.returncode == 125 and url[:20].encode() in r.stderr
+
+
+def test_sandbox_that_does_not_exist(cli):
+    for args in [['info', 'nope'], ['exec', 'nope', '--', 'true'], ['cp', '/etc/hostname', 'nope:/x'], ['logs', 'nope']]:
+        r = cli(*args)
+        assert r.returncode == 125, args
+        assert b'sandbox "nope" does not exist; `cspace ls` shows those that exist' in r.stderr, args
+    e = json.loads(cli('--json', 'info', 'nope').stderr)
+    assert e['error']['code'] == 'sandbox_not_found'
+
+
+@pytest.mark.parametrize('name', ['../x', 'a/b', 'a?b', 'a#b', 'a b', '%2e', '', EVIL])
+def test_odd_sandbox_names(cli, name):
+    r = cli('info', '--', name)
+    assert r.returncode == 125 and no_controls(r.stderr)
+
+
+def test_template_that_does_not_exist(cli, server):
+    r = cli('run', '-T', 'nope', '--', 'true')
+    assert r.returncode == 125 and b'template "nope"' in r.stderr and b'`cspace template ls`' in r.stderr
+
+
+@pytest.mark.parametrize('args,words', [
+    ([], 'Usage'), (['nope'], '"nope"'), (['rnu'], 'did you mean "run"'), (['ps'], 'did you mean "ls"'), (['template'], 'missing'),
+    (['template', 'nope'], '"template nope"'), (['run'], 'missing'), (['exec', 'x'], 'more arguments'), (['ls', 'x'], 'one too many'),
+    (['run', '--nope', 'x'], '"--nope"'), (['run', '-Z', 'x'], '"-Z"'), (['run', '--memory'], 'needs a value'),
+    (['run', '--memory', '12X', 'x'], '12X'), (['run', '--memory', '1', 'x'], 'MiB'), (['run', '--cpus', 'two', 'x'], 'two'),
+    (['run', '--timeout', '5y', 'x'], '5y'), (['run', '--keep=yes', 'x'], 'takes no value'), (['create', '--metadata', 'x'], 'KEY=VALUE'),
+    (['create', '--ttl', 'soon'], 'soon'), (['exec', '-e', '=x', 'a', 'b'], 'no name'), (['help', 'nope'], 'nope'),
+    (['shell', 'x', '--escape', 'ab'], 'terminal'),
+])
+def test_usage_errors(cli, server, args, words):
+    r = cli(*args)
+    assert r.returncode == 2 and words in r.stderr.decode()
+    assert not server.sandboxes
+
+
+@pytest.mark.parametrize('answer', [
+    b'HTTP/1.1 500 X\r\nContent-Length: 4\r\n\r\noops', b'HTTP/1.1 200 X\r\nContent-Length: 4\r\n\r\noops', b'garbage\r\n\r\n',
+    b'HTTP/1.1 200 X\r\nContent-Length: 100\r\n\r\n{"a":1', b'', b'HTTP/1.1 200 X\r\nContent-Length: 2\r\n\r\n[]',
+    b'HTTP/1.1 302 X\r\nLocation: http://127.0.0.1/\r\nContent-Length: 0\r\n\r\n',
+    b'HTTP/1.1 403 X\r\nContent-Length: 62\r\n\r\n{"error":{"code":"forbidden","message":"\\u001b[31mred\\u009b"}}  ',
+])
+def test_answers_that_are_none(cli, server, answer):
+    server.raw_answer = answer
+    for args in [['ls'], ['create'], ['run', 'true'], ['info', 'x'], ['exec', 'x', 'true'], ['cp', 'x:/a', '/tmp/none']]:
+        r = cli(*args)
+        assert r.returncode == 125 and r.stderr and r.stdout == b'', (args, r)
+        assert no_controls(r.stderr)
+
+
+def test_output_that_cannot_be_written(cli, sandbox):
+    with open('/dev/full', 'wb') as full:
+        r = cli('ls', stdout=full, stderr=subprocess.PIPE)
+    assert r.returncode == 125 and b'No space left' in r.stderr
+
+
+def test_closed_descriptors(cli, sandbox):
+    r = subprocess.run(['sh', '-c', f'{cli.exe} exec {sandbox} -- echo x <&- >&-'], env=cli.env, stderr=subprocess.PIPE, timeout=20, check=False)
+    assert r.returncode == 0 and r.stderr == b''
+
+
+def test_nothing_is_left_in_the_working_folder(cli, server, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    cli('run', '--', 'true')
+    cli('ls')
+    assert os.listdir(tmp_path) == []
+
+
+def test_key_and_address_are_sent(cli, server):
+    cli('--key', 'e2b_secret', 'ls')
+    assert server.requests[-1][2]['x-api-key'] == 'e2b_secret'
+    cli.env['CSPACE_API_KEY'] = 'e2b_env'
+    cli('ls')
+    assert server.requests[-1][2]['x-api-key'] == 'e2b_env'
+    r = cli('--key', 'a\nb', 'ls')
+    assert r.returncode == 125 and b'a\nb' not in r.stderr and b'secret' not in r.stderr
+
+
+def test_interrupted_create_is_taken_back(cli, server):
+    server.create_delay = 30
+    p = cli.start('create', stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    while not server.sandboxes:
+        time.sleep(0.01)
+    p.send_signal(signal.SIGINT)
+    out, _ = p.communicate(timeout=20)
+    assert (p.returncode, out) == (130, b'') and not server.sandboxes
+
+
+# --- help, completion ---------------------------------------------------------------------------------
+
+def commands(cli):
+    return [line.split('  ')[1].strip() for line in cli('help').stdout.decode().split('Commands:\n')[1].split('\n\n')[0].splitlines()
+            if re.match(r'  [a-z]', line)]
+
+
+def test_help_of_every_command(cli):
+    names = commands(cli)
+    assert len(names) > 15
+    for name in names:
+        a, b = cli(*name.split(), '--help'), cli('help', *name.split())
+        assert a.returncode == 0 and a.stdout == b.stdout and a.stdout.startswith(f'Usage: cspace {name}'.encode())
+        assert all(len(line) <= 80 for line in a.stdout.decode().splitlines()), name
+
+
+def complete(cli, *words):
+    script = f'''
+        source /usr/share/bash-completion/bash_completion
+        source {os.path.join(os.path.dirname(__file__), "../../../packaging/bash-completion/cspace")}
+        COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)) COMP_LINE="$*" COMP_POINT=${{#COMP_LINE}}
+        COMP_LINE="$*"; COMP_POINT=${{#COMP_LINE}}
+        _cspace
+        printf '%s\\n' "${{COMPREPLY[@]}}"'''
+    r = subprocess.run(['bash', '-c', script, 'bash', cli.exe, *words], env=cli.env, capture_output=True, timeout=30, check=False)
+    assert r.stderr == b''
+    return r.stdout.decode().split()
+
+
+def test_completion(cli, server, sandbox, tmp_path, monkeypatch):
+    if not os.path.exists('/usr/share/bash-completion/bash_completion'):
+        pytest.skip('bash-completion is not installed')
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / 'file.txt').touch()
+    server.templates = [{'names': ['base:latest', 'data:v1']}]
+    os.mkdir(f'{server.files}/srv')
+    assert set(complete(cli, '')) == {n.split()[0] for n in commands(cli)}
+    assert complete(cli, 'te') == ['template']
+    assert complete(cli, 'template', '') == ['build', 'ls', 'rm']
+    assert complete(cli, 'info', '') == [sandbox]
+    assert complete(cli, 'exec', '-u', 'root', sandbox[:3]) == [sandbox]
+    assert complete(cli, 'exec', sandbox, 'x') == []
+    assert '--memory' in complete(cli, 'run', '--m')
+    assert complete(cli, 'run', '--template', 'd') == ['data:v1']
+    assert complete(cli, '--api', cli.env['CSPACE_API_URL'], 'rm', '') == [sandbox]
+    assert set(complete(cli, 'cp', '')) == {'file.txt', sandbox + ':'}
+    assert complete(cli, 'cp', 'file.txt', sandbox + ':/s') in ([sandbox + ':/srv/'], ['/srv/'])
+    cli.env['CSPACE_API_URL'] = 'unix:/no/such'
+    assert complete(cli, 'info', '') == []
