@@ -5,14 +5,16 @@
  * hand; with --stub it is the process that becomes the VM (stub.h).
  */
 
-#include <errno.h>
+#include <jansson.h>
 #include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <time.h>
 
+#include "base/id.h"
 #include "base/log.h"
 #include "base/str.h"
 #include "confine.h"
@@ -31,6 +33,16 @@ static void raise_descriptor_limit(void) {
                 return;
         r.rlim_cur = r.rlim_max < 4096 ? r.rlim_max : 4096;
         (void) setrlimit(RLIMIT_NOFILE, &r);
+}
+
+/* jansson would open /dev/urandom at its first object, which is not allowed any more then. */
+static int seed_json(struct error *err) {
+        size_t seed = 0;
+        int r = random_bytes(&seed, sizeof(seed));
+        if (r < 0)
+                return error_errno(err, r, "random numbers");
+        json_object_seed(seed | 1);
+        return 0;
 }
 
 static int run(struct warden_config *cfg, struct error *err) {
@@ -73,6 +85,9 @@ int main(int argc, char **argv) {
         if (r >= 0)
                 r = options_take_fds(&cfg, &err);
         raise_descriptor_limit();
+        tzset(); /* log lines have a time, and libc would read /etc/localtime at the first */
+        if (r >= 0)
+                r = seed_json(&err);
         if (r >= 0)
                 r = run(&cfg, &err);
         if (r < 0) {

@@ -47,7 +47,6 @@ struct qemu {
 
         uv_poll_t stub_poll;
         bool stub_polled;
-        struct stream_connect *connecting;
         struct qmp *qmp;
         struct tail *errors, *console;
         char words[QEMU_CONSOLE_KEEP + QEMU_STDERR_KEEP + 64];
@@ -72,8 +71,6 @@ static struct qemu *of(struct vmm *v) {
 /* ---- end ----------------------------------------------------------------------------------- */
 
 static void close_channels(struct qemu *q) {
-        if (q->connecting)
-                stream_connect_cancel(STEAL(q->connecting));
         qmp_free(STEAL(q->qmp));
 }
 
@@ -185,9 +182,8 @@ static void op_snapshot(struct vmm *v, vmm_done cb, void *arg) {
         qmp_send(q->qmp, on_snapshot_command, q, "stop", NULL);
         qmp_send(q->qmp, on_snapshot_command, q, "migrate-set-capabilities", "{s:[{s:s,s:b},{s:s,s:b}]}",
                  "capabilities", "capability", "x-ignore-shared", "state", 1, "capability", "events", "state", 1);
-        char uri[16];
-        snprintf(uri, sizeof(uri), "fd:%d", QEMU_FD_STATE);
-        qmp_send(q->qmp, on_snapshot_command, q, "migrate", "{s:s}", "uri", uri);
+        qmp_send_fd(q->qmp, on_snapshot_command, q, q->cfg.state, "state");
+        qmp_send(q->qmp, on_snapshot_command, q, "migrate", "{s:s}", "uri", "fd:state");
 }
 
 /* ---- QMP ----------------------------------------------------------------------------------- */
@@ -298,14 +294,11 @@ static void on_adopted(void *arg, int err, const struct error *e, const json_t *
                 end(q, VMM_FAILED, "the VM that was left is in no state to be taken over");
 }
 
-static void on_qmp_connected(void *arg, int err, struct stream *s) {
-        struct qemu *q = arg;
-        q->connecting = NULL;
-        if (err < 0)
-                return end(q, VMM_FAILED, q->mode == MODE_ADOPT ? "the VM is gone" : "QEMU did not start");
-        q->qmp = qmp_new(s, &qmp_handler, q);
-        if (!q->qmp)
-                return end(q, VMM_FAILED, "out of memory");
+/* The socket waits in the backlog until QEMU is up; so do the commands. */
+static int connect_qmp(struct qemu *q, struct error *err) {
+        int r = qmp_connect(q->base.loop, QEMU_QMP_PATH, &qmp_handler, q, &q->qmp, err);
+        if (r < 0)
+                return error_wrap(err, "VM");
         qmp_send(q->qmp, q->mode == MODE_BOOT ? on_boot_ready : on_start_command, q, "qmp_capabilities", NULL);
         if (q->mode == MODE_ADOPT) {
                 qmp_send(q->qmp, on_adopted, q, "query-status", NULL);
@@ -318,6 +311,7 @@ static void on_qmp_connected(void *arg, int err, struct stream *s) {
                          "state", 1);
                 qmp_send(q->qmp, on_start_command, q, "migrate-incoming", "{s:s}", "uri", uri);
         }
+        return 0;
 }
 
 /* ---- start --------------------------------------------------------------------------------- */
@@ -400,11 +394,6 @@ static int send_to_stub(struct qemu *q, int errors, int console, struct error *e
                 if (all[i].from >= 0)
                         fds[n++] = all[i];
         return stub_send(c->stub, buf_data(&strings), strings.len, n_argv, n_env, fds, n, err);
-}
-
-static int connect_qmp(struct qemu *q, struct error *err) {
-        int r = stream_connect_unix(q->base.loop, QEMU_QMP_PATH, on_qmp_connected, q, &q->connecting, err);
-        return r < 0 ? error_wrap(err, "VM") : 0;
 }
 
 static int start(struct qemu *q, enum mode mode, struct error *err) {

@@ -5,8 +5,11 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 
 #include "base/buf.h"
+#include "base/fd.h"
 #include "base/json.h"
 #include "base/str.h"
 
@@ -22,6 +25,7 @@ struct command {
 
 struct qmp {
         struct stream *s;
+        int fd; /* of s, which owns it */
         const struct qmp_handler *h;
         void *arg;
         struct buf in;
@@ -126,16 +130,36 @@ static void on_error(void *arg, int err) {
 
 static const struct stream_handler stream_handler = { .on_data = on_data, .on_eof = on_eof, .on_error = on_error };
 
-struct qmp *qmp_new(struct stream *s, const struct qmp_handler *h, void *arg) {
+static int open_socket(const char *path, int *ret, struct error *err) {
+        struct sockaddr_un a = { .sun_family = AF_UNIX };
+        if (str_copy(a.sun_path, sizeof(a.sun_path), path) < 0)
+                return error_set(err, -ENAMETOOLONG, "socket name \"%s\" is too long", path);
+        _cleanup_fd_ int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        if (fd < 0 || connect(fd, (const struct sockaddr *) &a, sizeof(a)) < 0)
+                return error_errno(err, errno, "cannot connect to \"%s\"", path);
+        *ret = fd_steal(&fd);
+        return 0;
+}
+
+int qmp_connect(uv_loop_t *loop, const char *path, const struct qmp_handler *h, void *arg, struct qmp **ret,
+                struct error *err) {
+        int fd = -EBADF;
+        struct stream *s;
+        int r = open_socket(path, &fd, err);
+        if (r >= 0)
+                r = stream_from_fd(loop, fd, &s, err);
+        if (r < 0)
+                return r;
         struct qmp *q = calloc(1, sizeof(*q));
         if (!q) {
                 stream_abort(s);
-                return NULL;
+                return error_set(err, -ENOMEM, "out of memory");
         }
-        *q = (struct qmp){ .s = s, .h = h, .arg = arg, .in = BUF_INIT(QMP_LINE_MAX) };
+        *q = (struct qmp){ .s = s, .fd = fd, .h = h, .arg = arg, .in = BUF_INIT(QMP_LINE_MAX) };
         stream_set_handler(s, &stream_handler, q);
         stream_read_start(s);
-        return q;
+        *ret = q;
+        return 0;
 }
 
 void qmp_free(struct qmp *q) {
@@ -150,6 +174,36 @@ void qmp_free(struct qmp *q) {
         free(q);
 }
 
+static char *compose(struct qmp *q, const char *command, json_t *args) {
+        _cleanup_json_ json_t *o = json_pack("{s:s, s:i}", "execute", command, "id", (int) q->next);
+        if (o && args)
+                json_object_set(o, "arguments", args);
+        char *text = o ? json_dumps(o, JSON_COMPACT) : NULL;
+        size_t n = text ? strlen(text) : 0;
+        char *line = text ? realloc(text, n + 2) : NULL;
+        if (!line) {
+                free(text);
+                return NULL;
+        }
+        memcpy(line + n, "\n", 2);
+        return line;
+}
+
+static bool usable(const struct qmp *q) {
+        return q && !q->dead && q->next - q->first < QMP_COMMANDS_MAX;
+}
+
+static void sent(struct qmp *q, bool ok, qmp_cb cb, void *arg, const char *command) {
+        if (ok) {
+                q->ring[q->next++ % QMP_COMMANDS_MAX] = (struct command){ cb, arg };
+                return;
+        }
+        struct error e = ERROR_INIT;
+        error_set(&e, -EIO, "\"%s\" cannot be sent to the VM", command);
+        if (cb)
+                cb(arg, -EIO, &e, NULL);
+}
+
 void qmp_send(struct qmp *q, qmp_cb cb, void *arg, const char *command, const char *fmt, ...) {
         _cleanup_json_ json_t *args = NULL;
         if (fmt) {
@@ -158,18 +212,29 @@ void qmp_send(struct qmp *q, qmp_cb cb, void *arg, const char *command, const ch
                 args = json_vpack_ex(NULL, 0, fmt, ap);
                 va_end(ap);
         }
-        _cleanup_json_ json_t *o = json_pack("{s:s, s:i}", "execute", command, "id", q ? (int) q->next : 0);
-        if (o && args)
-                json_object_set(o, "arguments", args);
-        _cleanup_free_ char *text = o && (args || !fmt) ? json_dumps(o, JSON_COMPACT) : NULL;
-        bool full = q && q->next - q->first >= QMP_COMMANDS_MAX;
-        if (!q || !text || full || q->dead || stream_write(q->s, text, strlen(text)) < 0 ||
-            stream_write(q->s, "\n", 1) < 0) {
-                struct error e = ERROR_INIT;
-                error_set(&e, -EIO, "\"%s\" cannot be sent to the VM", command);
-                if (cb)
-                        cb(arg, -EIO, &e, NULL);
-                return;
+        _cleanup_free_ char *line = usable(q) && (args || !fmt) ? compose(q, command, args) : NULL;
+        sent(q, line && stream_write(q->s, line, strlen(line)) == 0, cb, arg, command);
+}
+
+/* A descriptor travels beside bytes, which the stream interface does not know; so these go to the
+ * socket directly, which is right as long as nothing is queued before them. */
+void qmp_send_fd(struct qmp *q, qmp_cb cb, void *arg, int fd, const char *name) {
+        _cleanup_json_ json_t *args = json_pack("{s:s}", "fdname", name);
+        _cleanup_free_ char *line = usable(q) && args && stream_queued(q->s) == 0 ? compose(q, "getfd", args) : NULL;
+        bool ok = false;
+        if (line) {
+                union {
+                        struct cmsghdr align;
+                        char space[CMSG_SPACE(sizeof(int))];
+                } c = { .space = { 0 } };
+                struct iovec v = { line, strlen(line) };
+                struct msghdr m = { .msg_iov = &v, .msg_iovlen = 1, .msg_control = &c, .msg_controllen = sizeof(c) };
+                struct cmsghdr *cm = CMSG_FIRSTHDR(&m);
+                cm->cmsg_level = SOL_SOCKET;
+                cm->cmsg_type = SCM_RIGHTS;
+                cm->cmsg_len = CMSG_LEN(sizeof(int));
+                memcpy(CMSG_DATA(cm), &fd, sizeof(int));
+                ok = sendmsg(q->fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t) v.iov_len;
         }
-        q->ring[q->next++ % QMP_COMMANDS_MAX] = (struct command){ cb, arg };
+        sent(q, ok, cb, arg, "getfd");
 }

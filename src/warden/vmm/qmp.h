@@ -28,10 +28,14 @@ struct qmp_handler {
 /* err 0 and the "return" member, or a negative errno with QEMU's text in e. */
 typedef void (*qmp_cb)(void *arg, int err, const struct error *e, const json_t *ret);
 
-/* Takes s. */
-struct qmp *qmp_new(struct stream *s, const struct qmp_handler *h, void *arg);
+/* Connects to a Unix socket and takes what comes as a QMP server; a server that has not yet accepted
+ * is waited for, one that dies is on_close. */
+int qmp_connect(uv_loop_t *loop, const char *path, const struct qmp_handler *h, void *arg, struct qmp **ret,
+                struct error *err);
 void qmp_free(struct qmp *q); /* commands get -ECANCELED; NULL is fine */
 
 /* arguments: a jansson pack format and its values, or NULL. cb may be NULL; it is the only place for
  * an error, also for one found while sending. */
 void qmp_send(struct qmp *q, qmp_cb cb, void *arg, const char *command, const char *fmt, ...);
+/* "getfd": hands fd over under a name, for URIs of the form fd:NAME. fd stays open here. */
+void qmp_send_fd(struct qmp *q, qmp_cb cb, void *arg, int fd, const char *name);
