@@ -288,6 +288,14 @@ static int download_error(struct build *b, struct error *err) {
                 return build_error(b, "package_not_found", err, -ENOENT, "the archive has no package \"%.*s\"", (int) len,
                                    missing);
         }
+        const char *failed = memmem(tail, n, "E: Failed to fetch ", 19);
+        if (failed) {
+                size_t len = 0;
+                while (failed + len < tail + n && failed[len] != '\n' && len < ERROR_MSG_MAX / 2)
+                        len++;
+                return build_error(b, "download_failed", err, -EIO, "cannot download from the Debian archive: %.*s", (int) len - 3,
+                                   failed + 3);
+        }
         if (memmem(tail, n, "has no installation candidate", 29) || memmem(tail, n, "was not found", 13))
                 b->code = "package_not_found";
         else

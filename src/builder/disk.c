@@ -24,6 +24,7 @@
 
 #define DISK_MIN (64ULL << 20)
 #define DISK_BLOCK 4096u
+#define JOURNAL_SMALL_BELOW (1ULL << 30)
 /* The same in all templates: a sandbox has one disk, and nothing tells disks apart by these. */
 #define DISK_UUID "63737061-6365-4000-8000-000000000001"
 #define DISK_HASH_SEED "63737061-6365-4000-8000-000000000002"
@@ -43,9 +44,9 @@ static int make_file(struct build *b, struct error *err) {
 }
 
 static int run_mke2fs(struct build *b, const char *image, struct error *err) {
-        char time[64], epoch[64];
+        char time[64], epoch[64], journal[32];
         const char *const argv[] = { "mke2fs", "-q", "-F", "-t", "ext4", "-b", "4096", "-I", "256", "-m", "0",
-                                     "-J", "size=32", "-O", features, "-U", DISK_UUID, "-E",
+                                     "-J", journal, "-O", features, "-U", DISK_UUID, "-E",
                                      "hash_seed=" DISK_HASH_SEED
                                      ",root_owner=0:0,lazy_itable_init=1,lazy_journal_init=1,assume_storage_prezeroed=1,nodiscard",
                                      "-d", b->rootfs, image, NULL };
@@ -54,6 +55,7 @@ static int run_mke2fs(struct build *b, const char *image, struct error *err) {
 
         (void) snprintf(time, sizeof time, "E2FSPROGS_FAKE_TIME=%llu", (unsigned long long) b->epoch);
         (void) snprintf(epoch, sizeof epoch, "SOURCE_DATE_EPOCH=%llu", (unsigned long long) b->epoch);
+        (void) snprintf(journal, sizeof journal, "size=%u", b->disk_bytes < JOURNAL_SMALL_BELOW ? 4 : 32); /* MiB */
         c.argv = argv;
         c.env = env;
         c.no_network = true;
