@@ -15,6 +15,7 @@ struct agent {
         struct procs *procs;
         struct sessions *sessions;
         struct watchers *watchers;
+        struct polled_watchers *polled;
         struct gate *gate;
         struct http_server *api;     /* port 49983 */
         struct http_server *control; /* authority "control" */

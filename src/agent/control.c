@@ -17,9 +17,9 @@
 #include "gate.h"
 #include "metrics.h"
 #include "procs.h"
+#include "rpc_watch.h"
 #include "session.h"
 #include "timer.h"
-#include "watch.h"
 
 #define QUIESCE_KILL_MS 10000
 #define STOP_TERM_DEFAULT_MS 5000
@@ -118,7 +118,7 @@ static void end_all(struct agent *a, struct http_x *x, unsigned term_ms, unsigne
         e->a = a;
         e->x = x;
         a->stopping = true;
-        watchers_forget(a->watchers);
+        polled_watchers_forget(a->polled);
         if (term_ms == 0)
                 sessions_forget(a->sessions);
         http_x_set_ops(x, &waiting_ops, e); /* done may be called at once */

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "agent.h"
@@ -25,6 +26,7 @@
 #include "gate.h"
 #include "guest.h"
 #include "procs.h"
+#include "rpc_watch.h"
 #include "session.h"
 #include "watch.h"
 
@@ -163,8 +165,9 @@ static int set_up(struct agent *a, const struct options *o, struct error *err) {
                 return r;
         a->sessions = sessions_new(a);
         a->watchers = watchers_new(a->loop);
+        a->polled = polled_watchers_new();
         a->gate = gate_new(a);
-        if (!a->sessions || !a->watchers || !a->gate)
+        if (!a->sessions || !a->watchers || !a->polled || !a->gate)
                 return error_set(err, -ENOMEM, "out of memory");
         a->trust_listen = o->trust_listen;
         a->identity.ready = !a->pid1 && !o->wait_init;
@@ -205,6 +208,7 @@ static void tear_down(struct agent *a, struct listeners *l) {
         http_server_free(a->api);
         http_server_free(a->control);
         sessions_free(a->sessions);
+        polled_watchers_free(a->polled);
         watchers_free(a->watchers);
         gate_free(a->gate);
         procs_free(a->procs);
@@ -237,6 +241,7 @@ static int run(struct options *o) {
         (void) mallopt(M_TRIM_THRESHOLD, 256 * 1024);
         (void) mallopt(M_ARENA_MAX, 1);
         (void) signal(SIGPIPE, SIG_IGN);
+        (void) umask(022);
         (void) setenv("UV_THREADPOOL_SIZE", THREADS, 0);
         if (uv_loop_init(&loop) < 0)
                 return EXIT_FAILURE;

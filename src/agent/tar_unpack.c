@@ -1,0 +1,400 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tar_unpack.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/str.h"
+#include "wire/tar.h"
+
+struct made_link {
+        dev_t dev;
+        ino_t ino;
+        bool used;
+};
+
+/* A folder that was made here: its mode and time are set last, or they would be in the way. */
+struct made_dir {
+        char *path;
+        mode_t mode;
+        struct timespec mtime;
+};
+
+struct tar_unpack {
+        struct tar_reader *reader;
+        int root;
+        bool set_id;
+        struct tar_unpack_result result;
+        /* the folder of the last member */
+        int parent;
+        char parent_path[PATH_MAX];
+        /* the file under way */
+        int file;
+        char base[NAME_MAX + 1];
+        struct timespec mtime;
+        mode_t mode;
+        struct made_link *links; /* open addressing, power of two */
+        size_t n_links, links_cap;
+        struct made_dir *dirs;
+        size_t n_dirs, dirs_cap;
+};
+
+/* --- links of this archive ------------------------------------------------------------------ */
+
+static struct made_link *link_slot(struct made_link *v, size_t cap, dev_t dev, ino_t ino) {
+        size_t i = (size_t) (ino * 0x9e3779b97f4a7c15ULL >> 20) & (cap - 1);
+        while (v[i].used && (v[i].ino != ino || v[i].dev != dev))
+                i = (i + 1) & (cap - 1);
+        return &v[i];
+}
+
+static bool is_made_link(const struct tar_unpack *u, const struct stat *st) {
+        return u->links_cap > 0 && link_slot(u->links, u->links_cap, st->st_dev, st->st_ino)->used;
+}
+
+static int remember_link(struct tar_unpack *u, int dirfd, const char *base, struct error *err) {
+        struct stat st;
+        if (u->n_links >= TAR_UNPACK_REMEMBER_MAX)
+                return error_set(err, -ENOBUFS, "the archive has more than %u links", TAR_UNPACK_REMEMBER_MAX);
+        if (2 * (u->n_links + 1) > u->links_cap) {
+                size_t cap = u->links_cap ? 2 * u->links_cap : 64;
+                struct made_link *v = calloc(cap, sizeof *v);
+                if (!v)
+                        return error_set(err, -ENOMEM, "out of memory");
+                for (size_t i = 0; i < u->links_cap; i++)
+                        if (u->links[i].used)
+                                *link_slot(v, cap, u->links[i].dev, u->links[i].ino) = u->links[i];
+                free(u->links);
+                u->links = v;
+                u->links_cap = cap;
+        }
+        if (fstatat(dirfd, base, &st, AT_SYMLINK_NOFOLLOW) < 0)
+                return error_errno(err, errno, "cannot look at '%s'", base);
+        struct made_link *l = link_slot(u->links, u->links_cap, st.st_dev, st.st_ino);
+        u->n_links += !l->used;
+        *l = (struct made_link){ .dev = st.st_dev, .ino = st.st_ino, .used = true };
+        return 0;
+}
+
+/* --- names ---------------------------------------------------------------------------------- */
+
+/* Into folder ("" for the top) and base ("" for the top itself). */
+static int split_name(const char *name, char dir[PATH_MAX], char base[NAME_MAX + 1], struct error *err) {
+        char clean[PATH_MAX];
+        size_t n = 0;
+        if (*name == '/')
+                return error_set(err, -EINVAL, "member '%.200s' has an absolute name", name);
+        for (const char *p = name; *p;) {
+                size_t part = strcspn(p, "/");
+                if (part == 2 && p[0] == '.' && p[1] == '.')
+                        return error_set(err, -EINVAL, "member '%.200s' has \"..\" in its name", name);
+                if (part > NAME_MAX || n + part + 2 > sizeof clean)
+                        return error_set(err, -ENAMETOOLONG, "member '%.200s' has a name that is too long", name);
+                if (part > 0 && !(part == 1 && p[0] == '.')) {
+                        if (n > 0)
+                                clean[n++] = '/';
+                        memcpy(clean + n, p, part);
+                        n += part;
+                }
+                p += part + (p[part] == '/');
+        }
+        clean[n] = '\0';
+        char *slash = strrchr(clean, '/');
+        if (slash)
+                *slash = '\0';
+        (void) str_copy(base, NAME_MAX + 1, slash ? slash + 1 : clean);
+        (void) str_copy(dir, PATH_MAX, slash ? clean : "");
+        return 0;
+}
+
+static int remember_dir(struct tar_unpack *u, const char *path, mode_t mode, struct timespec mtime, struct error *err) {
+        if (u->n_dirs >= TAR_UNPACK_REMEMBER_MAX)
+                return error_set(err, -ENOBUFS, "the archive has more than %u folders", TAR_UNPACK_REMEMBER_MAX);
+        if (u->n_dirs == u->dirs_cap) {
+                size_t cap = u->dirs_cap ? 2 * u->dirs_cap : 32;
+                struct made_dir *v = realloc(u->dirs, cap * sizeof *v);
+                if (!v)
+                        return error_set(err, -ENOMEM, "out of memory");
+                u->dirs = v;
+                u->dirs_cap = cap;
+        }
+        char *copy = strdup(path);
+        if (!copy)
+                return error_set(err, -ENOMEM, "out of memory");
+        u->dirs[u->n_dirs++] = (struct made_dir){ .path = copy, .mode = mode, .mtime = mtime };
+        return 0;
+}
+
+/* One step down. A missing folder is made when `make`. Returns the descriptor. */
+static int step(struct tar_unpack *u, int dirfd, const char *part, bool make, struct error *err) {
+        const int flags = O_PATH | O_DIRECTORY | O_CLOEXEC;
+        int fd = openat(dirfd, part, flags | O_NOFOLLOW);
+        if (fd < 0 && errno == ENOENT && make) {
+                if (mkdirat(dirfd, part, 0755) < 0 && errno != EEXIST)
+                        return error_errno(err, errno, "cannot make folder '%s'", part);
+                fd = openat(dirfd, part, flags | O_NOFOLLOW);
+        }
+        if (fd >= 0)
+                return fd;
+        int e = errno;
+        struct stat st;
+        if (fstatat(dirfd, part, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISLNK(st.st_mode))
+                return error_errno(err, e, "cannot enter folder '%s'", part);
+        if (is_made_link(u, &st))
+                return error_set(err, -ELOOP, "a member's name leads through '%s', a link of the same archive", part);
+        fd = openat(dirfd, part, flags);
+        return fd < 0 ? error_errno(err, errno, "cannot enter folder '%s'", part) : fd;
+}
+
+/* Opens folder `path` below the root. */
+static int walk(struct tar_unpack *u, const char *path, bool make, struct error *err) {
+        int fd = fcntl(u->root, F_DUPFD_CLOEXEC, 3);
+        char part[NAME_MAX + 1];
+        if (fd < 0)
+                return error_errno(err, errno, "cannot open the folder");
+        for (const char *p = path; *p;) {
+                size_t n = strcspn(p, "/");
+                memcpy(part, p, n);
+                part[n] = '\0';
+                int next = step(u, fd, part, make, err);
+                fd_close(fd);
+                if (next < 0)
+                        return next;
+                fd = next;
+                p += n + (p[n] == '/');
+        }
+        return fd;
+}
+
+/* Makes u->parent the folder `dir`. */
+static int enter(struct tar_unpack *u, const char *dir, struct error *err) {
+        if (u->parent >= 0 && str_eq(u->parent_path, dir))
+                return 0;
+        int fd = walk(u, dir, true, err);
+        if (fd < 0)
+                return fd;
+        fd_close(u->parent);
+        u->parent = fd;
+        (void) str_copy(u->parent_path, sizeof u->parent_path, dir);
+        return 0;
+}
+
+/* --- members -------------------------------------------------------------------------------- */
+
+static int clear_way(struct tar_unpack *u, const char *name, struct error *err) {
+        if (unlinkat(u->parent, u->base, 0) == 0 || errno == ENOENT)
+                return 0;
+        return error_errno(err, errno == EISDIR || errno == EPERM ? EISDIR : errno, "cannot replace '%.200s'", name);
+}
+
+static int make_dir(struct tar_unpack *u, const struct tar_entry *e, const char *dir, struct error *err) {
+        if (mkdirat(u->parent, u->base, 0700) < 0) {
+                int r = errno;
+                struct stat st;
+                if (r != EEXIST)
+                        return error_errno(err, r, "cannot make folder '%.200s'", e->name);
+                if (fstatat(u->parent, u->base, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(st.st_mode) && is_made_link(u, &st))
+                        return error_set(err, -ELOOP, "folder '%.200s' is a link of the same archive", e->name);
+                if (fstatat(u->parent, u->base, &st, 0) == 0 && S_ISDIR(st.st_mode))
+                        return 0; /* it was there: it stays as it is */
+                return error_set(err, -ENOTDIR, "'%.200s' is there already and is no folder", e->name);
+        }
+        char path[2 * PATH_MAX];
+        (void) str_copy(path, sizeof path, dir);
+        size_t n = strlen(path);
+        if (n > 0)
+                path[n++] = '/';
+        (void) str_copy(path + n, sizeof path - n, u->base);
+        return remember_dir(u, path, u->mode, u->mtime, err);
+}
+
+static int make_symlink(struct tar_unpack *u, const struct tar_entry *e, struct error *err) {
+        int r = clear_way(u, e->name, err);
+        if (r < 0)
+                return r;
+        if (symlinkat(e->link, u->parent, u->base) < 0)
+                return error_errno(err, errno, "cannot make link '%.200s'", e->name);
+        struct timespec times[2] = { { .tv_nsec = UTIME_OMIT }, u->mtime };
+        (void) utimensat(u->parent, u->base, times, AT_SYMLINK_NOFOLLOW);
+        return remember_link(u, u->parent, u->base, err);
+}
+
+static int make_hardlink(struct tar_unpack *u, const struct tar_entry *e, struct error *err) {
+        char dir[PATH_MAX], base[NAME_MAX + 1];
+        struct stat st;
+        int r = split_name(e->link, dir, base, err);
+        if (r < 0)
+                return r;
+        _cleanup_fd_ int from = walk(u, dir, false, err);
+        if (from < 0)
+                return from;
+        if (fstatat(from, base, &st, AT_SYMLINK_NOFOLLOW) < 0)
+                return error_errno(err, errno, "cannot link '%.200s' to '%.200s'", e->name, e->link);
+        struct stat own;
+        if (fstatat(u->parent, u->base, &own, AT_SYMLINK_NOFOLLOW) == 0 && own.st_ino == st.st_ino &&
+            own.st_dev == st.st_dev)
+                return 0; /* the same file already */
+        r = clear_way(u, e->name, err);
+        if (r == 0 && linkat(from, base, u->parent, u->base, 0) < 0)
+                r = error_errno(err, errno, "cannot link '%.200s' to '%.200s'", e->name, e->link);
+        return r;
+}
+
+static int begin_file(struct tar_unpack *u, const struct tar_entry *e, struct error *err) {
+        int r = clear_way(u, e->name, err);
+        if (r < 0)
+                return r;
+        u->file = openat(u->parent, u->base, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+        if (u->file < 0) {
+                u->file = -EBADF;
+                return error_errno(err, errno, "cannot write '%.200s'", e->name);
+        }
+        return 0;
+}
+
+static int begin(struct tar_unpack *u, const struct tar_entry *e, struct error *err) {
+        char dir[PATH_MAX];
+        if (++u->result.entries > TAR_UNPACK_ENTRIES_MAX)
+                return error_set(err, -ENOBUFS, "the archive has more than %u members", TAR_UNPACK_ENTRIES_MAX);
+        int r = split_name(e->name, dir, u->base, err);
+        if (r < 0 || !u->base[0])
+                return r; /* "./": the folder itself */
+        u->mode = e->mode & (u->set_id ? 07777 : 01777);
+        u->mtime = (struct timespec){ .tv_sec = e->mtime_s, .tv_nsec = e->mtime_ns };
+        r = enter(u, dir, err);
+        if (r < 0)
+                return r;
+        switch (e->type) {
+        case TAR_FILE:
+                return begin_file(u, e, err);
+        case TAR_DIR:
+                return make_dir(u, e, dir, err);
+        case TAR_SYMLINK:
+                return make_symlink(u, e, err);
+        case TAR_HARDLINK:
+                return make_hardlink(u, e, err);
+        case TAR_FIFO:
+                r = clear_way(u, e->name, err);
+                if (r == 0 && mkfifoat(u->parent, u->base, u->mode & 0777) < 0)
+                        r = error_errno(err, errno, "cannot make pipe '%.200s'", e->name);
+                return r;
+        case TAR_CHARDEV:
+        case TAR_BLOCKDEV:
+        case TAR_OTHER:
+        default:
+                u->result.skipped++;
+                return 0;
+        }
+}
+
+static int data(struct tar_unpack *u, const uint8_t *p, size_t n, struct error *err) {
+        if (u->file < 0)
+                return 0;
+        u->result.bytes += n;
+        return fd_write_all(u->file, p, n, err) < 0 ? error_wrap(err, "cannot write '%s'", u->base) : 0;
+}
+
+static int end_file(struct tar_unpack *u, struct error *err) {
+        if (u->file < 0)
+                return 0;
+        struct timespec times[2] = { { .tv_nsec = UTIME_OMIT }, u->mtime };
+        int r = fchmod(u->file, u->mode) < 0 ? error_errno(err, errno, "cannot set the mode of '%s'", u->base) : 0;
+        (void) futimens(u->file, times);
+        if (close(fd_steal(&u->file)) < 0 && r == 0)
+                r = error_errno(err, errno, "cannot write '%s'", u->base);
+        return r;
+}
+
+/* --- the stream ----------------------------------------------------------------------------- */
+
+int tar_unpack_write(struct tar_unpack *u, const uint8_t *p, size_t n, struct error *err) {
+        struct tar_event ev;
+        int r = 0;
+        do {
+                size_t used = 0;
+                tar_read(u->reader, p, n, &used, &ev);
+                p += used;
+                n -= used;
+                switch (ev.type) {
+                case TAR_ENTRY:
+                        r = begin(u, ev.entry, err);
+                        break;
+                case TAR_DATA:
+                        r = data(u, ev.data, ev.n, err);
+                        break;
+                case TAR_ENTRY_END:
+                        r = end_file(u, err);
+                        break;
+                case TAR_ERROR:
+                        return error_set(err, -EPROTO, "the archive is not valid: %s", ev.reason);
+                case TAR_NEED_DATA:
+                case TAR_END:
+                default:
+                        break;
+                }
+        } while (r == 0 && ev.type != TAR_NEED_DATA && !(ev.type == TAR_END && n == 0));
+        return r;
+}
+
+int tar_unpack_finish(struct tar_unpack *u, struct tar_unpack_result *ret, struct error *err) {
+        if (!tar_reader_complete(u->reader))
+                return error_set(err, -EPROTO, "the archive was cut short");
+        while (u->n_dirs > 0) {
+                struct made_dir *d = &u->dirs[--u->n_dirs];
+                struct error ignored;
+                int fd = walk(u, d->path, false, &ignored);
+                char self[32];
+                if (fd >= 0) {
+                        struct timespec times[2] = { { .tv_nsec = UTIME_OMIT }, d->mtime };
+                        (void) snprintf(self, sizeof self, "/proc/self/fd/%d", fd);
+                        (void) utimensat(AT_FDCWD, self, times, 0);
+                        (void) chmod(self, d->mode);
+                        fd_close(fd);
+                }
+                free(d->path);
+        }
+        *ret = u->result;
+        return 0;
+}
+
+int tar_unpack_open(const char *dir, bool set_id, struct tar_unpack **ret, struct error *err) {
+        struct tar_unpack *u = calloc(1, sizeof *u);
+        if (!u || !(u->reader = tar_reader_new())) {
+                free(u);
+                return error_set(err, -ENOMEM, "out of memory");
+        }
+        u->set_id = set_id;
+        u->parent = u->file = -EBADF;
+        u->root = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+        if (u->root < 0) {
+                int r = error_errno(err, errno, "cannot open folder '%s'", dir);
+                u->root = -EBADF;
+                tar_unpack_free(u);
+                return r;
+        }
+        *ret = u;
+        return 0;
+}
+
+void tar_unpack_free(struct tar_unpack *u) {
+        if (!u)
+                return;
+        if (u->file >= 0)
+                (void) unlinkat(u->parent, u->base, 0);
+        fd_close(u->file);
+        fd_close(u->parent);
+        fd_close(u->root);
+        while (u->n_dirs > 0)
+                free(u->dirs[--u->n_dirs].path);
+        free(u->dirs);
+        free(u->links);
+        tar_reader_free(u->reader);
+        free(u);
+}

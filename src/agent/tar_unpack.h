@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * Unpacks a tar stream into a folder, with the rights of its thread. Names that are absolute or
+ * have ".." end it. A link that was there before is followed where it leads to a folder, as
+ * tar and docker do ("/bin/x" where /bin is a link to usr/bin); a link that this archive made is
+ * never followed, so that no member can aim where another one goes. Files are made anew, never
+ * written through. Devices are left out and counted.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/error.h"
+
+#define TAR_UNPACK_ENTRIES_MAX 10000000u
+#define TAR_UNPACK_REMEMBER_MAX 2000000u /* links and folders of one archive */
+
+struct tar_unpack_result {
+        uint64_t entries, bytes, skipped;
+};
+
+struct tar_unpack;
+/* set_id: set-uid and set-gid bits are taken over. */
+int tar_unpack_open(const char *dir, bool set_id, struct tar_unpack **ret, struct error *err);
+int tar_unpack_write(struct tar_unpack *u, const uint8_t *data, size_t n, struct error *err);
+/* The stream has ended. -EPROTO: before the archive had. */
+int tar_unpack_finish(struct tar_unpack *u, struct tar_unpack_result *ret, struct error *err);
+void tar_unpack_free(struct tar_unpack *u); /* a file that is not complete is removed */
