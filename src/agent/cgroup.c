@@ -33,6 +33,7 @@ struct cgroup {
         struct cgroups *m;
         int fd, events_fd;
         char name[24];
+        bool killed; /* by cgroup.kill: some kernels kill what is cloned into it later, too */
 };
 
 int cgroups_new(const char *dir, struct cgroups **ret, struct error *err) {
@@ -128,7 +129,7 @@ static void settle(struct cgroup *c) {
         list_remove(&c->link);
         if (cgroup_populated(c))
                 list_append(&c->m->lingering, &c->link);
-        else if (c->m->n_spare < SPARE_MAX) {
+        else if (c->m->n_spare < SPARE_MAX && !c->killed) {
                 list_append(&c->m->spare, &c->link);
                 c->m->n_spare++;
         } else
@@ -150,6 +151,7 @@ void cgroup_put(struct cgroup *c) {
 static int signal_cgroup(struct cgroup *c, int sig) {
         if (sig == SIGKILL) {
                 _cleanup_fd_ int fd = openat(c->fd, "cgroup.kill", O_WRONLY | O_CLOEXEC);
+                c->killed = true;
                 if (fd >= 0 && write(fd, "1", 1) == 1)
                         return 0;
         }
