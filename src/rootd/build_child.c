@@ -288,7 +288,7 @@ int build_child_start(struct rootd *r, const struct build_start *s, pid_t *ret_p
                 porter_main(r, s, theirs, go_r);
         theirs = fd_close(theirs);
         go_r = fd_close(go_r);
-        _cleanup_fd_ int porter_own = porter_fd;
+        (void) fd_close(porter_fd);
         pid_t pid = 0;
         _cleanup_fd_ int pidfd = -EBADF;
         int res = hear_porter(ours, &pid, &pidfd, err);

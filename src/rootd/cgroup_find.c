@@ -78,7 +78,7 @@ static const char *own_path(const char *self, const char *controller, char *out,
         for (const char *p = self; *p; p += strcspn(p, "\n"), p += *p == '\n') {
                 const char *list = strchr(p, ':');
                 const char *path = list ? strchr(list + 1, ':') : NULL;
-                if (!path)
+                if (!path || path[1] != '/')
                         continue;
                 char controllers[256];
                 size_t n = (size_t) (path - list) - 1;
@@ -232,8 +232,7 @@ static int write_bases(int run_fd, char dir[CGROUP_KIND_MAX_][PATH_MAX], struct 
 int cgroups_open(struct cgroups *cg, int run_fd, const char *name, struct error *err) {
         _cleanup_free_ char *mounts = NULL, *self = NULL;
         _cleanup_free_ struct cgroup_where *where = calloc(1, sizeof *where);
-        char(*dir)[PATH_MAX] = calloc(CGROUP_KIND_MAX_, PATH_MAX);
-        _cleanup_free_ void *dir_owner = dir;
+        _cleanup_free_ char(*dir)[PATH_MAX] = calloc(CGROUP_KIND_MAX_, PATH_MAX);
         *cg = (struct cgroups){ .version = "none" };
         for (unsigned k = 0; k < CGROUP_KIND_MAX_; k++)
                 cg->base[k] = -EBADF;
