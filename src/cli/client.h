@@ -82,6 +82,10 @@ struct upgrade;
 typedef void (*upgrade_cb)(void *arg, const struct api_error *e, struct stream *s);
 /* GET target with Upgrade: protocol; cb comes once, from the loop. */
 struct upgrade *upgrade_start(struct client *c, const char *target, const char *protocol, upgrade_cb cb, void *arg);
+/* A request that does its work beside the others: cb without a stream; e NULL after a 2xx. method
+ * is a literal. */
+struct upgrade *upgrade_send(struct client *c, const char *method, const char *target, const char *json, upgrade_cb cb,
+                             void *arg);
 void upgrade_cancel(struct upgrade *u); /* before cb; NULL is fine */
 
 /* Percent-encodes all but unreserved characters; for one path segment or query value. malloc'd. */

@@ -17,6 +17,7 @@
 #include "cli.h"
 #include "command.h"
 #include "exec.h"
+#include "lease.h"
 #include "mem.h"
 #include "sandbox.h"
 #include "signals.h"
@@ -41,6 +42,7 @@ struct run {
         int signum;      /* the first one that asked for an end */
         int impatient;   /* signals since then */
         struct sandbox_created sandbox;
+        struct lease *lease; /* NULL: the sandbox lives without us */
         uint64_t begin_us, created_us, started_us, exited_us, deleted_us;
 };
 
@@ -90,8 +92,20 @@ static int create_and_run(struct run *r, int argc, char **argv) {
         struct api_error e;
 
         r->phase = PHASE_ASK;
-        if (sandbox_create(r->c, &sandbox_opts, &r->sandbox, &e) < 0)
+        bool leased = !keep && !sandbox_opts.ttl;
+        if (leased)
+                sandbox_opts.ttl = LEASE_TTL;
+        int c = sandbox_create(r->c, &sandbox_opts, &r->sandbox, &e);
+        if (c < 0 && leased && api_error_is(&e, "invalid_argument")) {
+                /* Perhaps the host allows less: its own limit does then. */
+                leased = false;
+                sandbox_opts.ttl = NULL;
+                c = sandbox_create(r->c, &sandbox_opts, &r->sandbox, &e);
+        }
+        if (c < 0)
                 return r->signum ? stopped(r) : api_error_print(&e);
+        if (leased)
+                r->lease = lease_new(r->c, r->sandbox.id);
         r->phase = PHASE_CREATE;
         if (r->signum)
                 return stopped(r);
@@ -107,6 +121,7 @@ static int clean_up(struct run *r, int rc) {
         r->phase = PHASE_DELETE;
         r->impatient = 0;
         client_resume(r->c);
+        lease_free(r->lease);
         if (!r->sandbox.id)
                 return rc;
         if (keep && r->created_us && !r->signum) {

@@ -99,8 +99,10 @@ static void next(struct sink *s) {
         if (s->busy || !s->head)
                 return;
         s->busy = true;
-        if (is_dead(s, s->head->fd)) /* goes through the queue all the same, to keep the order */
+        if (is_dead(s, s->head->fd)) { /* goes through the queue all the same, to keep the order */
+                s->queued -= s->head->data.len;
                 buf_clear(&s->head->data);
+        }
         s->work.data = s;
         uv_queue_work(s->loop, &s->work, do_write, on_written);
 }

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,10 +10,13 @@
 #define UPGRADE_TIMEOUT_MS 30000
 #define UPGRADE_ERROR_MAX (64u * 1024)
 
+/* Also small requests that nobody waits for: those have a body and no protocol to change to. */
+
 /* The timer also ends it: its callback is a point at which nothing of the call is on the stack. */
 struct upgrade {
         struct client *c;
-        char *target, *protocol;
+        const char *method;
+        char *target, *protocol, *content;
         upgrade_cb cb;
         void *arg;
         struct dialer *dialer;
@@ -38,18 +42,20 @@ void upgrade_cancel(struct upgrade *u) {
         buf_done(&u->body);
         free(u->target);
         free(u->protocol);
+        free(u->content);
         uv_close((uv_handle_t *) &u->timer, on_closed);
 }
 
 static void on_over(uv_timer_t *t) {
         struct upgrade *u = t->data;
         struct stream *s = STEAL(u->result);
+        bool ok = s || (!u->protocol && u->status >= 200 && u->status < 300);
         struct api_error err = u->err;
         upgrade_cb cb = u->cb;
         void *arg = u->arg;
 
         upgrade_cancel(u);
-        cb(arg, s ? NULL : &err, s);
+        cb(arg, ok ? NULL : &err, s);
 }
 
 static void finish(struct upgrade *u) {
@@ -89,7 +95,7 @@ static void on_end(void *arg) {
 
         if (u->over)
                 return;
-        if (u->status == 200)
+        if (u->status >= 200 && u->status < 300)
                 api_error_set(&u->err, "protocol", "cspaced did not switch protocols");
         else
                 client_body_error(u->status, buf_data(&u->body), u->body.len, &u->err);
@@ -123,21 +129,31 @@ static void on_dialled(void *arg, const struct error *err, struct stream *s) {
                 finish(u);
                 return;
         }
-        size_t nh = client_headers(u->c, h);
-        h[nh++] = (struct http_header){ "Connection", "Upgrade" };
-        h[nh++] = (struct http_header){ "Upgrade", u->protocol };
-        if (http_call_new(&u->c->loop, s, "GET", u->target, h, nh, 0, &call_ops, u, &u->call, &call_err) < 0) {
+        size_t nh = client_headers(u->c, h), n = u->content ? strlen(u->content) : 0;
+        if (u->protocol) {
+                h[nh++] = (struct http_header){ "Connection", "Upgrade" };
+                h[nh++] = (struct http_header){ "Upgrade", u->protocol };
+        } else {
+                h[nh++] = (struct http_header){ "Content-Type", "application/json" };
+        }
+        int r = http_call_new(&u->c->loop, s, u->method, u->target, h, nh, (int64_t) n, &call_ops, u, &u->call, &call_err);
+        if (r == 0 && n > 0 && (http_call_write(u->call, u->content, n) < 0 || http_call_end(u->call) < 0))
+                r = error_set(&call_err, -EPIPE, "the request could not be sent");
+        if (r < 0) {
                 api_error_set(&u->err, "protocol", "%s", call_err.msg);
                 finish(u);
         }
 }
 
-struct upgrade *upgrade_start(struct client *c, const char *target, const char *protocol, upgrade_cb cb, void *arg) {
+static struct upgrade *begin(struct client *c, const char *method, const char *target, const char *protocol,
+                             const char *content, upgrade_cb cb, void *arg) {
         struct upgrade *u = mem_new(sizeof *u);
 
         u->c = c;
+        u->method = method;
         u->target = mem_dup(target);
-        u->protocol = mem_dup(protocol);
+        u->protocol = protocol ? mem_dup(protocol) : NULL;
+        u->content = content ? mem_dup(content) : NULL;
         u->cb = cb;
         u->arg = arg;
         u->body = BUF_INIT(UPGRADE_ERROR_MAX);
@@ -146,4 +162,13 @@ struct upgrade *upgrade_start(struct client *c, const char *target, const char *
         uv_timer_start(&u->timer, on_timeout, UPGRADE_TIMEOUT_MS, 0);
         u->dialer = dialer_start(&c->loop, &c->to, on_dialled, u);
         return u;
+}
+
+struct upgrade *upgrade_start(struct client *c, const char *target, const char *protocol, upgrade_cb cb, void *arg) {
+        return begin(c, "GET", target, protocol, NULL, cb, arg);
+}
+
+struct upgrade *upgrade_send(struct client *c, const char *method, const char *target, const char *json, upgrade_cb cb,
+                             void *arg) {
+        return begin(c, method, target, NULL, json, cb, arg);
 }

@@ -182,6 +182,8 @@ class Standin:
         self.mute = False           # attach connections answer nothing more
         self.refuse_attach = None   # Refused for every attach
         self.create_delay = 0.0
+        self.on_create = lambda spec: None
+        self.ttl_max = None
         self.create_fails = None    # error object of the create operation
         self.raw_answer = None      # bytes sent in answer to everything
         self.tar = None             # bytes sent for every GET ?tar=1
@@ -365,6 +367,9 @@ class Standin:
         if key in self.idempotent:
             return self.idempotent[key]
         spec = json.loads(body)
+        self.on_create(spec)
+        if self.ttl_max and spec.get('ttl_s', 0) > self.ttl_max:
+            raise Refused(400, 'invalid_argument', f'"ttl_s" is more than {self.ttl_max}')
         if spec['template'] not in ('base', 'base:latest'):
             raise Refused(404, 'template_not_found', f'template "{spec["template"]}" does not exist')
         now = time.time()

@@ -73,6 +73,7 @@ def test_no_stdin(cli, sandbox):
 def test_closed_stdout_ends_the_command(cli, sandbox):
     p = cli.start('exec', sandbox, '--', 'yes', stdout=subprocess.PIPE, stdin=subprocess.DEVNULL)
     assert p.stdout.read(4) == b'y\ny\n'
+    time.sleep(0.5)  # so that as much as possible is queued
     p.stdout.close()
     assert p.wait(20) == 128 + signal.SIGPIPE
 
@@ -226,3 +227,25 @@ def test_memory_stays_flat(cli, sandbox):
     assert p.wait(20) == 0
     assert total == 300000000
     assert peak < 64 * 1024
+
+
+def test_run_is_bounded_if_it_is_killed(cli, server):
+    p = cli.start('run', *sh('echo ready; sleep 60'), stdout=subprocess.PIPE, stdin=subprocess.DEVNULL)
+    assert p.stdout.readline() == b'ready\n'
+    p.kill()
+    p.wait()
+    assert [s['spec']['ttl_s'] for s in server.sandboxes.values()] == [3600]
+
+
+@pytest.mark.parametrize('options,ttl', [(['--keep'], None), (['--ttl', '5m'], 300), (['--keep', '--ttl', '0'], 0)])
+def test_run_with_a_life_of_its_own(cli, server, options, ttl):
+    specs = []
+    server.on_create = lambda spec: specs.append(spec)
+    assert cli('run', *options, *sh('true')).returncode == 0
+    assert specs[0].get('ttl_s') == ttl
+
+
+def test_run_where_the_host_allows_less(cli, server):
+    server.ttl_max = 60
+    assert cli('run', *sh('exit 3')).returncode == 3
+    assert not server.sandboxes
