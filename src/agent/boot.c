@@ -77,6 +77,10 @@ static bool is_initramfs(void) {
                access("/init", F_OK) == 0;
 }
 
+bool boot_is_machine(void) {
+        return getpid() == 1 && is_initramfs();
+}
+
 static int load_module(const char *path, struct error *err) {
         _cleanup_fd_ int fd = open(path, O_RDONLY | O_CLOEXEC);
         if (fd < 0)
@@ -246,12 +250,10 @@ static void set_limits(void) {
 }
 
 int boot_machine(struct error *err) {
-        if (is_initramfs()) {
-                load_modules();
-                int r = switch_root(err);
-                if (r < 0)
-                        return r;
-        }
+        load_modules();
+        int r = switch_root(err);
+        if (r < 0)
+                return r;
         mount_all();
         set_sysctls();
         set_limits();

@@ -7,13 +7,18 @@
  * root filesystem: the mounts, sysctls and the network that Debian's init would set up.
  */
 
+#include <stdbool.h>
+
 #include "base/error.h"
 
 #define BOOT_CGROUP_DIR "/sys/fs/cgroup"
 
+/* Whether this process is a machine's own init: PID 1 of an initramfs. PID 1 of a container or of a
+ * pid namespace is not, and must never configure the network or the mounts that it shares. */
+bool boot_is_machine(void);
 /* Mounts /dev, /proc, /sys and opens the console, so that a message has somewhere to go. */
 void boot_early(void);
-/* Switches to the root filesystem if this is the initramfs, then sets the machine up. An error is
+/* Switches to the root filesystem, then sets the machine up. An error is
  * fatal; what does not matter that much is logged. */
 int boot_machine(struct error *err);
 /* Does not return. The caller has ended the processes and synced. */

@@ -221,9 +221,9 @@ static void tear_down(struct agent *a, struct listeners *l) {
         identity_done(&a->identity);
 }
 
-static int run(struct options *o) {
+static int run(struct options *o, bool pid1) {
         struct error e = ERROR_INIT;
-        struct agent a = { .pid1 = getpid() == 1 };
+        struct agent a = { .pid1 = pid1 };
         struct listeners l = { .api = NULL };
         uv_loop_t loop;
         if (a.pid1) {
@@ -263,10 +263,10 @@ static int run(struct options *o) {
 
 int main(int argc, char **argv) {
         struct options o = { .level = LOG_LVL_INFO, .listen = "127.0.0.1:49983" };
-        bool pid1 = getpid() == 1;
+        bool pid1 = boot_is_machine();
         int r = pid1 ? 0 : parse_options(argc, argv, &o);
         if (r > 0)
                 return r - 1;
         log_setup("cspace-agent", pid1 ? LOG_LVL_WARN : o.level);
-        return run(&o);
+        return run(&o, pid1);
 }
