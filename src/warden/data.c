@@ -13,7 +13,8 @@
  * How ends are told apart, which a Unix socket does not do by itself: the side that has said all it
  * has to say shuts down its sending direction and leaves the descriptor open; closing it while the
  * other side still expects something means that the stream was cut. So a client sees end of file
- * without POLLHUP for a proper end, with POLLHUP for a cut one, and is read here the same way.
+ * without POLLHUP for a proper end, with POLLHUP for a cut one, and is read here the same way. (The
+ * kernel also sets POLLHUP once both sides have shut down; then there is nothing left to cut.)
  *
  * Memory: towards the guest bytes are read only while the link's queue is short, towards the client
  * at most one piece of what the link delivers waits here while the link is held back.

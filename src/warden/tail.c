@@ -91,7 +91,9 @@ const char *tail_text(struct tail *t) {
         t->text[t->n] = '\0';
         for (size_t i = from; i < t->n; i++) {
                 unsigned char c = (unsigned char) t->text[i];
-                if ((c < 0x20 && c != '\n') || c >= 0x7f)
+                if (c == '\r')
+                        t->text[i] = ' ';
+                else if ((c < 0x20 && c != '\n') || c >= 0x7f)
                         t->text[i] = '?';
         }
         return t->text + from;

@@ -7,7 +7,8 @@
  * restore  VM loaded -> run -> link up = RUNNING -> IDENTIFY
  * adopt    as restore; the agent is asked whether it has its identity already
  *
- * A snapshot is refused once the VM has an identity: what goes into a template belongs to nobody.
+ * Before a snapshot the agent is told to quiesce, which ends all processes and makes it forget the
+ * identity it was given for warming up: what goes into a template belongs to nobody.
  *
  * A kernel that hangs while booting (which happens under TCG on a busy host, see qemu_args.c) is
  * started over a few times before that is an error.
@@ -146,13 +147,19 @@ static void ended(struct warden *w, enum warden_state state, const char *reason)
         data_end(w->data, w->reason);
 }
 
+/* What of the console says most in little room: from the panic on, or the end. */
+static const char *console_text(struct warden *w) {
+        const char *words = w->vmm->ops->last_words(w->vmm), *panic = strstr(words, "Kernel panic");
+        size_t n = strlen(words);
+        return panic ? panic : words + (n > CONSOLE_TEXT ? n - CONSOLE_TEXT : 0);
+}
+
 static void on_vmm_end(void *arg, enum vmm_end how, const char *reason) {
         struct warden *w = arg;
         if (w->state == WARDEN_STARTING && w->mode == WARDEN_BOOT) {
-                const char *words = w->vmm->ops->last_words(w->vmm);
-                size_t n = strlen(words), skip = n > CONSOLE_TEXT ? n - CONSOLE_TEXT : 0;
                 char text[ERROR_MSG_MAX];
-                snprintf(text, sizeof(text), "%.200s while booting; console: %s", reason, words + skip);
+                snprintf(text, sizeof(text), "%.200s while booting; console: %.*s", reason, CONSOLE_TEXT,
+                         console_text(w));
                 return ended(w, WARDEN_FAILED, text);
         }
         ended(w, how == VMM_EXITED ? WARDEN_EXITED : WARDEN_FAILED, reason);
@@ -178,11 +185,9 @@ static void on_boot_timeout(uv_timer_t *t) {
                 arm_boot_timer(w);
                 return w->vmm->ops->reset(w->vmm, on_reset, w);
         }
-        const char *words = w->vmm->ops->last_words(w->vmm);
-        size_t n = strlen(words), skip = n > CONSOLE_TEXT ? n - CONSOLE_TEXT : 0;
         char text[ERROR_MSG_MAX];
-        snprintf(text, sizeof(text), "the guest did not come up in %zu attempts; console: %s", w->boot_attempt,
-                 words + skip);
+        snprintf(text, sizeof(text), "the guest did not come up in %zu attempts; console: %.*s", w->boot_attempt,
+                 CONSOLE_TEXT, console_text(w));
         w->vmm->ops->stop(w->vmm);
         ended(w, WARDEN_FAILED, text);
 }
@@ -333,6 +338,7 @@ static void on_quiesced(void *arg, int err, const struct error *e, const json_t 
         w->snapshot.call = NULL;
         if (err < 0)
                 return finish_snapshot(w, err, e);
+        w->identified = false;
         /* The guest must see its port closed before it is frozen, or it wakes up in the middle of a
          * session. There is nobody left to ask whether it has. */
         guest_disconnect(w->guest);
@@ -345,8 +351,8 @@ void warden_snapshot(struct warden *w, warden_done cb, void *arg) {
                 error_set(&e, -ENOTSUP, "only a VM that was booted for it can be snapshotted");
         else if (warden_ended(w))
                 error_set(&e, -ESHUTDOWN, "the VM has ended: %s", w->reason);
-        else if (w->identified || w->identify.cb || w->snapshot.cb || w->stop.cb)
-                error_set(&e, -EBUSY, "the VM has an identity or is being snapshotted or stopped");
+        else if (w->identify.cb || w->snapshot.cb || w->stop.cb)
+                error_set(&e, -EBUSY, "the VM is being given its identity, snapshotted or stopped");
         const struct control_request r = { "POST", "/control/quiesce", NULL, QUIESCE_TIMEOUT_MS, on_quiesced, w };
         if (e.code == 0)
                 control_call(w->loop, warden_link(w), &r, &w->snapshot.call, &e);

@@ -6,10 +6,10 @@ import fcntl
 import json
 import os
 import re
+import select
 import shutil
 import signal
 import socket
-import stat
 import struct
 import time
 
@@ -133,7 +133,7 @@ IDENTITY = {'sandboxId': 'a' * 26, 'templateId': 'b' * 64, 'hostname': 'sandbox'
             'accessToken': 'secret-of-this-sandbox', 'defaultUser': 'root', 'defaultWorkdir': '/root'}
 
 
-class Data(object):
+class Data:
     """A connection to data.sock, opened to a port; reading tells proper ends from cut ones."""
 
     def __init__(self, path, port, timeout=60):
@@ -148,10 +148,11 @@ class Data(object):
                 break
             line += c
         self.line = line.decode().rstrip('\n')
-        self.ok = self.line == '200 OK'
+        self.ok, self.shut = self.line == '200 OK', False
 
     def read_end(self):
-        """All that comes, and whether the end was a proper one."""
+        """All that comes, and whether the end was a proper one (a socket that has been shut down for
+        sending cannot tell: True)."""
         got = b''
         while True:
             try:
@@ -161,9 +162,14 @@ class Data(object):
             if not piece:
                 break
             got += piece
-        poll = __import__('select').poll()
+        poll = select.poll()
         poll.register(self.sock.fileno(), 0)
-        return got, not any(ev & 0x18 for _, ev in poll.poll(0))
+        return got, self.shut or not poll.poll(0)
+
+    def end(self):
+        """No more from here."""
+        self.shut = True
+        self.sock.shutdown(socket.SHUT_WR)
 
     def close(self):
         self.sock.close()
