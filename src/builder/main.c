@@ -107,6 +107,17 @@ static int parse(struct build *b, int argc, char **argv, struct error *err) {
         return 0;
 }
 
+/* Before anything is opened, which could get its number. */
+static int take_tar(struct build *b, struct error *err) {
+        if (fcntl(TAR_FD, F_GETFD) >= 0) {
+                b->tar_fd = TAR_FD;
+                return fd_cloexec(TAR_FD, 1, err);
+        }
+        if (b->source == SOURCE_TAR)
+                return error_set(err, -EINVAL, "source \"tar\" needs the archive on descriptor %d", TAR_FD);
+        return 0;
+}
+
 /* An empty --sources or --cache is none. */
 static void drop_empty(struct build *b) {
         if (b->cache && !b->cache[0])
@@ -196,7 +207,7 @@ static int run(struct build *b, char digest[DIGEST_LEN + 1], struct error *err) 
 }
 
 int main(int argc, char **argv) {
-        static struct build b = { .dirfd = -EBADF, .outfd = -EBADF, .log_fd = -EBADF, .tar_fd = TAR_FD, .packages = "",
+        static struct build b = { .dirfd = -EBADF, .outfd = -EBADF, .log_fd = -EBADF, .tar_fd = -EBADF, .packages = "",
                                   .suite = "" };
         struct error err = ERROR_INIT;
         char digest[DIGEST_LEN + 1] = "";
@@ -209,6 +220,8 @@ int main(int argc, char **argv) {
                 return 0;
         }
         int r = parse(&b, argc, argv, &err);
+        if (r == 0)
+                r = take_tar(&b, &err);
         if (r == 0) {
                 drop_empty(&b);
                 r = run(&b, digest, &err);

@@ -98,7 +98,8 @@ int rootfs_from_packages(struct build *b, struct error *err) {
                                      "--aptopt=APT::Install-Recommends \"false\"",
                                      "--aptopt=Acquire::Languages \"none\"",
                                      buf_str(&include),
-                                     b->suite_used,
+                                     /* Sources of the administrator's own may name their suite as they like. */
+                                     b->sources ? b->suite : b->suite_used,
                                      b->rootfs,
                                      sources,
                                      NULL };
@@ -106,6 +107,5 @@ int rootfs_from_packages(struct build *b, struct error *err) {
         c.no_network = true;
         c.on_line = on_line;
         c.arg = &counter;
-        r = child_run(b, &c, err);
-        return r;
+        return child_run(b, &c, err);
 }

@@ -243,9 +243,7 @@ int rootfs_from_tar(struct build *b, struct error *err) {
         build_step(b, STEP_ROOTFS, "unpacking the archive");
         if (res == MAP_FAILED)
                 return error_set(err, -ENOMEM, "out of memory");
-        if (fstat(b->tar_fd, &st) < 0)
-                return build_error(b, "bad_argument", err, -EBADF, "source \"tar\" needs the archive on descriptor 3");
-        if (S_ISREG(st.st_mode))
+        if (fstat(b->tar_fd, &st) == 0 && S_ISREG(st.st_mode))
                 job.size = (uint64_t) st.st_size;
         c.call = unpack;
         c.arg = &job;
