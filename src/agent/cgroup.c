@@ -184,7 +184,8 @@ static int read_entry(int proc_fd, const char *name, struct proc_entry *e) {
                 return -ESRCH;
         const char *p = strrchr(text, ')'); /* the name before it may hold anything */
         int ppid, session;
-        if (!p || sscanf(p + 1, " %*c %d %*d %d", &ppid, &session) != 2)
+        char run_state;
+        if (!p || sscanf(p + 1, " %c %d %*d %d", &run_state, &ppid, &session) != 3 || run_state == 'Z')
                 return -EINVAL;
         *e = (struct proc_entry){ .pid = (pid_t) pid, .ppid = ppid, .session = session };
         return 0;

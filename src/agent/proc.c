@@ -391,8 +391,8 @@ void proc_kill_tree(struct proc *p, enum proc_reason reason) {
                 p->timed_out |= reason == PROC_TIMEOUT;
                 p->killed = true;
                 (void) cgroup_signal_tree(p->cg, p->pid, SIGKILL);
-        } else if (p->cg)
-                (void) cgroup_signal_tree(p->cg, p->pid, SIGKILL);
+        } else if (p->state == PROC_ENDED && (p->cg || p->out[0] || p->out[1]))
+                (void) cgroup_signal_tree(p->cg, p->pid, SIGKILL); /* what it left behind */
 }
 
 int proc_resize(struct proc *p, uint16_t cols, uint16_t rows) {
