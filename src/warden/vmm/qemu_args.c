@@ -7,6 +7,9 @@
  *
  * Choices that were measured (QEMU 7.2, TCG):
  *   microvm, x-option-roms=off   no BIOS and no option ROM between start and kernel
+ *   pit=off                      a PIT that nobody has programmed toggles its output 36 times a second
+ *                                and wakes QEMU each time; a kernel that knows its TSC's frequency
+ *                                does without
  *   tb-size=64                   translation cache; 32 thrashes, more is memory for nothing
  *   -cpu max                     has ARAT: without it a guest ticks all the time when idle
  *   no kernel, no initrd         in "restore": they would only be read into memory again
@@ -59,7 +62,7 @@ static const char *binary(const struct vmm_config *c, bool kvm) {
 
 static void add_machine(struct args *a, const struct vmm_config *c, bool boot, bool kvm) {
         add(a, "%s", binary(c, kvm));
-        add2(a, "-M", "microvm,x-option-roms=off,memory-backend=mem");
+        add2(a, "-M", "microvm,x-option-roms=off,pit=off,memory-backend=mem");
         if (kvm) {
                 add2(a, "-accel", "kvm");
                 add2(a, "-cpu", "host");
@@ -126,12 +129,18 @@ static void add_kernel(struct args *a, bool kvm, unsigned khz) {
         add(a, "-initrd");
         add(a, "/proc/self/fd/%d", QEMU_FD_INITRD);
         add(a, "-append");
-        /* Without the TSC's frequency a kernel calibrates it against the PIT, which hangs under TCG
-         * when the host is busy. */
-        char tsc[48] = "";
+        /* Under TCG a guest sees the host's TSC, which is right, and timer interrupts, which come late
+         * when the host is busy. A kernel that calibrates or checks the one by the other hangs, or
+         * throws the TSC away and goes on with a clock that ticks 250 times a second for ever. */
+        char tsc[64] = "";
         if (!kvm && khz > 0)
-                snprintf(tsc, sizeof(tsc), " no_timer_check tsc_early_khz=%u", khz);
-        add(a, "console=ttyS0 quiet reboot=t panic=-1 mitigations=off nokaslr%s", tsc);
+                snprintf(tsc, sizeof(tsc), " no_timer_check tsc=reliable tsc_early_khz=%u", khz);
+        /* An idle guest should be idle: no lockup detector (which also cries wolf after a restore), no
+         * compaction and no statistics by the clock. */
+        add(a,
+            "console=ttyS0 quiet reboot=t panic=-1 mitigations=off nokaslr nowatchdog "
+            "sysctl.vm.compaction_proactiveness=0 sysctl.vm.stat_interval=60%s",
+            tsc);
 }
 
 int qemu_args(const struct vmm_config *c, bool boot, unsigned khz, struct buf *out, size_t *ret_n,
