@@ -346,8 +346,13 @@ void sandboxes_free(struct app *app, struct sandboxes *all) {
         if (!all)
                 return;
         while (all->oldest) {
-                sandbox_unwatch(all->oldest);
-                sandbox_take_out(app, all->oldest);
+                struct sandbox *s = all->oldest;
+                sandbox_unwatch(s);
+                if (s->create)
+                        create_abandon(s->create);
+                if (s->del)
+                        delete_abandon(s->del);
+                sandbox_take_out(app, s);
         }
         map_free(all->by_id);
         map_free(all->by_name);

@@ -28,12 +28,15 @@
 #include "op.h"
 #include "rootd.h"
 #include "sandbox_flow.h"
+#include "timer.h"
 #include "variant.h"
 #include "warden.h"
 
 #define PLACE_TIMEOUT_MS 60000
 #define IDENTIFY_TIMEOUT_MS 90000
 #define QUERY_TIMEOUT_MS 10000
+#define CONNECT_PATIENCE_MS 5000 /* while cspace-rootd is (re)started */
+#define CONNECT_LOOK_MS 50
 
 enum stage { STAGE_VARIANT, STAGE_PLACE, STAGE_IDENTIFY, STAGE_QUERY, STAGE_REMOVE };
 
@@ -43,6 +46,8 @@ struct create {
         char op_id[ID_SIZE];
         enum stage stage;
         uint64_t t0_us;
+        struct timer *timer; /* until cspace-rootd is there */
+        uint64_t patience_ms; /* monotonic */
         struct variant_wait *variant;
         struct warden *warden;
         bool asked;      /* cspace-rootd owes an answer */
@@ -61,6 +66,7 @@ static void step_place(struct create *c);
 /* ---- ends ---------------------------------------------------------------------------------- */
 
 static void create_free(struct create *c) {
+        timer_cancel(c->timer);
         variant_wait_cancel(c->variant);
         struct warden *w = c->warden;
         c->warden = NULL;
@@ -297,9 +303,20 @@ static void on_variant(void *arg, int err, const struct error *e) {
 
 static const struct variant_waiter variant_waiter = { .on_progress = on_variant_progress, .on_done = on_variant };
 
+static void look_again(void *arg) {
+        struct create *c = arg;
+        c->timer = NULL;
+        step_variant(c);
+}
+
 static void step_variant(struct create *c) {
         struct error e = ERROR_INIT;
         c->stage = STAGE_VARIANT;
+        if (!rootd_connected(c->app->rootd) && clock_mono_ms() < c->patience_ms) {
+                c->timer = timer_start(c->app->loop, CONNECT_LOOK_MS, look_again, c);
+                if (c->timer)
+                        return;
+        }
         struct sandbox *s = c->s;
         if (!s->tmpl) {
                 end_failed(c, API_TEMPLATE_NOT_FOUND, "its template is not there any more");
@@ -379,6 +396,7 @@ static struct create *create_new(struct app *app, struct sandbox *s, const char 
         c->app = app;
         c->s = sandbox_ref(s);
         c->t0_us = clock_mono_us();
+        c->patience_ms = clock_mono_ms() + CONNECT_PATIENCE_MS;
         (void) str_copy(c->op_id, sizeof c->op_id, op_id);
         s->create = c;
         return c;
@@ -418,6 +436,10 @@ void create_cancel(struct create *c, void (*done)(void *arg), void *arg) {
         c->cancel_arg = arg;
         if (!c->asked)
                 end_canceled(c);
+}
+
+void create_abandon(struct create *c) {
+        create_free(c);
 }
 
 void create_vm_ended(struct create *c, const char *reason) {

@@ -109,7 +109,10 @@ static void on_written(void *arg, int err, const struct error *e) {
                 a->cb(a->arg, err, e);
                 free(a);
         }
-        step(d);
+        if (d->app->stopping)
+                del_free(d);
+        else
+                step(d);
 }
 
 static int add_ack(struct del *d, sandbox_durable_cb cb, void *arg) {
@@ -218,4 +221,11 @@ int delete_resume(struct app *app, struct sandbox *s) {
         s->del = d;
         take_apart(d);
         return 0;
+}
+
+/* One that still waits for its first write is freed by that write's callback (db_close() makes it). */
+void delete_abandon(struct del *d) {
+        d->s->del = NULL;
+        if (d->written)
+                del_free(d);
 }

@@ -45,9 +45,13 @@ void create_cancel(struct create *c, void (*done)(void *arg), void *arg);
 /* The VM or warden of a sandbox under creation ended. */
 void create_vm_ended(struct create *c, const char *reason);
 
+/* cspaced ends: the flow is dropped, the next one goes on with it. */
+void create_abandon(struct create *c);
+
 /* ---- sandbox_delete.c ---------------------------------------------------------------------- */
 
 int delete_resume(struct app *app, struct sandbox *s);
+void delete_abandon(struct del *d);
 
 /* ---- sandbox_expiry.c ---------------------------------------------------------------------- */
 

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+import hashlib
+import json
+import os
+import subprocess
+import threading
+import time
+
+from conftest import until
+
+
+def test_build_from_packages(daemon):
+    d = daemon
+    d.fault('BUILD_STEP', delay=0.2)
+    r = d.post('/v1/templates', {'name': 'base', 'packages': ['git', 'curl'], 'suite': 'bookworm'})
+    assert r.status == 202
+    op = r.json['operation']
+    assert op['kind'] == 'build' and op['subject'] == 'base:latest'
+    seen = set()
+
+    def progress():
+        o = d.op(op['id'], 0)
+        seen.add((o['progress']['step'], o['progress']['percent']))
+        return o['state'] != 'running'
+    until(progress, what='the build')
+    o = d.op(op['id'])
+    assert o['state'] == 'succeeded', o
+    digest = hashlib.sha256(b'packagesgit curlbookworm').hexdigest()
+    assert o['result'] == {'digest': digest, 'template': 'base:latest'} and o['progress']['percent'] == 100
+    assert {s for s, _ in seen} & {'rootfs'} and any(s.startswith('preparing variant') for s, _ in seen)
+    percents = [p for _, p in sorted(seen, key=lambda x: x[1] or 0)]
+    assert percents == sorted(percents)
+    log = d.get(f'/v1/operations/{op["id"]}/log').json
+    assert 'rootfs: at 50' in log['text'] and log['next_offset'] == len(log['text']) and log['state'] == 'succeeded'
+    assert d.get(f'/v1/operations/{op["id"]}/log?offset={log["next_offset"]}').json['text'] == ''
+    t = d.get('/v1/templates/base').json
+    assert t['digest'] == digest and t['names'] == ['base:latest'] and t['variants'][0]['name'] == 'fake-512m-1c'
+    assert d.get('/v1/templates').json['templates'][0]['digest'] == digest
+    until(lambda: d.steer(state=True)['builds'] == [] and d.placed() == {}, what='clean-up')
+
+
+def test_build_from_archive(daemon):
+    d = daemon
+    data = os.urandom(10 << 20)
+    r = d.post('/v1/templates/import?name=mine&tag=v1&wait=60', data, headers={'Content-Type': 'application/x-tar'})
+    assert r.status == 201, r
+    digest = hashlib.sha256(b'tar' + data).hexdigest()
+    assert d.get('/v1/templates/mine:v1').json['digest'] == digest
+    # chunked, as from a pipe
+    r = subprocess.run(['curl', '-sS', '--unix-socket', os.path.join(d.run, 'api.sock'), '-T', '-', '-X', 'POST',
+                        'http://x/v1/templates/import?name=other&wait=60'], input=data, capture_output=True, check=True)
+    assert json.loads(r.stdout)['operation']['result']['digest'] == digest
+    assert d.get(f'/v1/templates/{digest}').json['names'] == ['mine:v1', 'other:latest']
+    assert d.post('/v1/templates/import?tag=x', b'').code == 'invalid_argument'
+    assert d.post('/v1/templates/import?name=UP', b'').code == 'invalid_argument'
+
+
+def test_bad_builds(daemon):
+    for body in ({}, {'name': ''}, {'name': 'a:b'}, {'name': 'x', 'tag': 'A'}, {'name': 'x', 'packages': ['a b']},
+                 {'name': 'x', 'packages': ['-o']}, {'name': 'x', 'packages': [1]}, {'name': 'x', 'source': 'tar'},
+                 {'name': 'x', 'timeout_s': 1}, {'name': 'x', 'odd': 1}, {'name': 'x', 'packages': 'git'}):
+        r = daemon.post('/v1/templates', body)
+        assert r.code == 'invalid_argument', (body, r)
+    assert daemon.get('/v1/operations').json['operations'] == []
+
+
+def test_failed_build(daemon):
+    d = daemon
+    d.fault('BUILD_STEP', error=[2, 'package "nope" does not exist'])
+    r = d.post('/v1/templates?wait=30', {'name': 'x', 'packages': ['nope']})
+    assert r.code == 'build_failed' and 'package "nope" does not exist' in r.json['error']['message']
+    op = r.json['error']['details']['operation_id']
+    assert 'last line' in d.get(f'/v1/operations/{op}/log').json['text']
+    assert d.get('/v1/templates').json['templates'] == []
+    until(lambda: d.steer(state=True)['builds'] == [], what='clean-up')
+
+
+def test_template_that_does_not_boot(daemon):
+    """A hung boot is tried again; a template that never boots gets no name and leaves nothing."""
+    d = daemon
+    d.fault('RESTORE', error=[5, 'x'], times=1)
+    assert d.post('/v1/templates?wait=60', {'name': 'x'}).status == 201
+    d.fault('RESTORE', error=[5, 'x'])
+    r = d.post('/v1/templates?wait=60', {'name': 'y', 'packages': ['z']})
+    assert r.code == 'build_failed'
+    assert d.get('/v1/templates/y').status == 404
+    until(lambda: len(d.steer(state=True)['templates']) == 1 and d.placed() == {}, what='clean-up')
+    assert [t['names'] for t in d.get('/v1/templates').json['templates']] == [['x:latest']]
+
+
+def test_one_build_of_a_name(daemon):
+    d = daemon
+    d.fault('BUILD_STEP', delay=0.3)
+    first = d.post('/v1/templates', {'name': 'x'}).json['operation']['id']
+    r = d.post('/v1/templates', {'name': 'x', 'packages': ['git']})
+    assert (r.status, r.code) == (409, 'build_running') and r.json['error']['details']['operation_id'] == first
+    assert d.op(first)['state'] == 'succeeded'
+    assert d.post('/v1/templates?wait=60', {'name': 'x', 'packages': ['git']}).status == 201
+    # the name has moved on, nothing uses the older content: it is gone
+    until(lambda: len(d.get('/v1/templates').json['templates']) == 1, what='removal of the older content')
+
+
+def test_builds_wait_for_their_turn(bare):
+    bare.start_standin()
+    bare.start(conf='[build]\nparallel = 1\n')
+    bare.fault('BUILD_STEP', delay=0.2)
+    ops = [bare.post('/v1/templates', {'name': f'x{i}'}).json['operation']['id'] for i in range(3)]
+    assert bare.op(ops[2], 0)['progress']['step'] == 'queued'
+    assert [bare.op(o)['state'] for o in ops] == ['succeeded'] * 3
+
+
+def test_names_and_removal(ready):
+    d = ready
+    digest = d.get('/v1/templates/base').json['digest']
+    assert d.post('/v1/templates/base/tags', {'name': 'base', 'tag': 'v1'}).json['names'] == ['base:latest', 'base:v1']
+    s = d.create(template='base:v1')
+    assert s['digest'] == digest and s['template'] == 'base:v1'
+    assert d.delete('/v1/templates/base:v1').status == 204
+    assert d.post('/v1/sandboxes', {'template': 'base:v1'}).code == 'template_not_found'
+    assert d.sandbox(s['id'])['template'] == 'base:v1'
+    for ref in ('base', digest):
+        r = d.delete(f'/v1/templates/{ref}')
+        assert (r.status, r.code) == (409, 'template_in_use')
+    # another content gets the name: the sandbox keeps its own until it is deleted
+    assert d.post('/v1/templates?wait=60', {'name': 'base', 'packages': ['git']}).status == 201
+    assert d.get(f'/v1/templates/{digest}').json['names'] == []
+    assert d.sandbox(s['id'])['digest'] == digest
+    assert d.create(template=digest)['template'] is None
+    for x in d.get('/v1/sandboxes').json['sandboxes']:
+        d.delete(f'/v1/sandboxes/{x["id"]}?wait=30')
+    until(lambda: d.get(f'/v1/templates/{digest}').status == 404, what='removal')
+    assert d.delete('/v1/templates/base').status == 204
+    assert d.get('/v1/templates').json['templates'] == [] and d.steer(state=True)['templates'] == []
+    assert d.delete('/v1/templates/base').code == 'template_not_found'
+
+
+def test_size_variants_are_made_once(ready):
+    d = ready
+    d.fault('RESTORE', delay=0.5, times=1)
+    replies = []
+    threads = [threading.Thread(target=lambda: replies.append(d.post('/v1/sandboxes?wait=60', {'template': 'base', 'memory_mb': 256})))
+               for _ in range(4)]
+    for t in threads:
+        t.start()
+    until(lambda: [s for s in d.get('/v1/operations?kind=create&state=running').json['operations']
+                   if s['progress']['step'].startswith('preparing variant')], what='progress')
+    for t in threads:
+        t.join()
+    assert [r.status for r in replies] == [201] * 4
+    assert d.steer(state=True)['variants'] == ['fake-256m-1c', 'fake-512m-1c']
+    began = time.monotonic()
+    d.create(memory_mb=256)
+    assert time.monotonic() - began < 0.4
+    # one that is gone from the host is made again
+    assert d.steer(seen=True).count('SNAPSHOT') == 2
+    d.stop()
+    d.standin.kill()
+    d.standin.wait()
+    d.start_standin()
+    d.start()
+    d.create(memory_mb=256)
