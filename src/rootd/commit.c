@@ -323,6 +323,7 @@ void variant_commit_handle(struct rootd *r, const struct ticket *t, const struct
         c->rec = p->rec;
         struct reap_target target = { .procs = { &p->warden, &p->vm }, .uids = { p->rec.warden_uid, p->rec.vm_uid } };
         slot_name(p->rec.slot, target.leaf);
+        revive_cancel(p);
         if (reap_start(r, &target, on_variant_reaped, c, &e) < 0)
                 answer(c, &e);
         else

@@ -25,6 +25,7 @@ void confine_signals(void) {
         (void) sigemptyset(&none);
         (void) sigprocmask(SIG_SETMASK, &none, NULL);
         (void) setsid();
+        (void) setpriority(PRIO_PROCESS, 0, 0); /* rootd's own is higher */
 }
 
 void confine_descriptors(const int *keep, size_t n) {

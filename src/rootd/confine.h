@@ -20,7 +20,7 @@ struct confine {
         int oom_score_adj;
 };
 
-/* Signals to their defaults, none blocked, a session of its own. */
+/* Signals to their defaults, none blocked, a session of its own, the usual priority. */
 void confine_signals(void);
 /* Closes every descriptor above 2 but these. */
 void confine_descriptors(const int *keep, size_t n);

@@ -28,6 +28,7 @@
 #include "base/str.h"
 #include "rootd/disk.h"
 #include "rootd/fault.h"
+#include "rootd/order.h"
 #include "rootd/placement.h"
 #include "rootd/pool.h"
 #include "rootd/server.h"
@@ -38,15 +39,8 @@
 #define OVERHEAD_KVM_BYTES (160ull << 20)
 #define OVERHEAD_TCG_BYTES (384ull << 20)
 #define SANDBOX_PIDS_MAX 512
-#define WARDEN_PROCESSES_MAX 16
-#define VM_PROCESSES_MAX 256          /* vCPUs, and QEMU's pool of I/O threads */
-#define STATE_BYTES_MAX (256ull << 20) /* device state written in "boot" */
-#define WARDEN_OOM_ADJ 200
-#define VM_OOM_ADJ 400
-#define PLACE_TIMEOUT_MS 20000
-
-/* Numbers of a warden's descriptors (docs/architecture.md, "Descriptors of a warden"). */
-enum { FD_CTL = 3, FD_DATA, FD_STUB, FD_TAP, FD_DISK, FD_MEM, FD_STATE, FD_KERNEL, FD_INITRD, FD_QMP, FD_PORT };
+#define SLOT_TIMEOUT_MS 60000  /* waiting for the pool, behind others */
+#define START_TIMEOUT_MS 20000 /* from the orders to both programs running */
 
 struct place {
         struct placement *p;
@@ -141,10 +135,12 @@ static void finish(struct place *f) {
         log_debug("sandbox %s placed in %llu us", p->rec.id, (unsigned long long) m.place_us);
         place_free(f);
         /* One that died in between: its exit was not told while the state was PLACING. */
-        if (p->warden.gone)
-                server_exited(p->rootd, p->rec.id, "warden");
         if (p->vm.gone)
                 server_exited(p->rootd, p->rec.id, "vm");
+        if (p->warden.gone) {
+                server_exited(p->rootd, p->rec.id, "warden");
+                revive_warden(p);
+        }
 }
 
 /* ---- orders to the launchers ---------------------------------------------------------------- */
@@ -176,72 +172,40 @@ static void on_launcher(void *arg) {
 
 static void on_timeout(uv_timer_t *t) {
         struct place *f = t->data;
-        (void) error_set(&f->error, -ETIMEDOUT, "warden and VM did not start within %d s", PLACE_TIMEOUT_MS / 1000);
+        (void) error_set(&f->error, -ETIMEDOUT, "%s within %d s",
+                         f->slot ? "warden and VM did not start" : "no namespace became ready",
+                         (f->slot ? START_TIMEOUT_MS : SLOT_TIMEOUT_MS) / 1000);
         fail(f);
 }
 
-static int order_vm(struct place *f, int stub, const char *program, struct error *err) {
-        const struct record *rec = &f->p->rec;
-        bool boot = str_eq(rec->mode, "boot");
-        uint64_t files = boot ? ((uint64_t) rec->memory_mb << 20) + STATE_BYTES_MAX : 0;
-        struct launch_order o = { .uid = rec->vm_uid,
-                                  /* A VM that was taken over cannot fill the host's disk through its own. */
-                                  .file_bytes = rec->disk_bytes > files ? rec->disk_bytes : files,
-                                  .processes = VM_PROCESSES_MAX,
-                                  .oom_score_adj = VM_OOM_ADJ,
-                                  .kvm = str_eq(rec->engine, "qemu-kvm"),
-                                  .n_fds = 1,
-                                  .fds = { FD_STUB } };
-        if (launch_order_arg(&o, program) < 0 || launch_order_arg(&o, "--stub") < 0)
-                return error_set(err, -E2BIG, "arguments of the VM are too long");
-        if (o.kvm && f->p->rootd->views.kvm < 0)
-                return error_set(err, -EOPNOTSUPP, "engine qemu-kvm cannot be used here: %s",
-                                 f->p->rootd->host.engine_reason);
-        return launcher_order(&f->slot->vm, &o, &stub, err);
-}
-
-static int warden_args(const struct place *f, struct launch_order *o, const char *program) {
-        const struct record *rec = &f->p->rec;
-        char memory[16], cpus[16], ropen[CONF_STR_MAX + 32];
-        (void) snprintf(memory, sizeof memory, "%u", rec->memory_mb);
-        (void) snprintf(cpus, sizeof cpus, "%u", rec->cpus);
-        if (conf_libexec_path(&f->p->rootd->opt.conf, "ropen.so", ropen, sizeof ropen) < 0)
-                return -E2BIG;
-        const char *const args[] = { program,     "--id",     rec->id,    "--mode", rec->mode, "--engine", rec->engine,
-                                     "--memory",  memory,     "--cpus",   cpus,     "--ropen", ropen };
-        int r = 0;
-        for (size_t i = 0; i < ARRAY_SIZE(args) && r == 0; i++)
-                r = launch_order_arg(o, args[i]);
-        return r;
-}
-
-static int order_warden(struct place *f, int stub, const int boot_files[2], const char *program, struct error *err) {
-        struct launch_order o = { .uid = f->p->rec.warden_uid,
-                                  .processes = WARDEN_PROCESSES_MAX,
-                                  .oom_score_adj = WARDEN_OOM_ADJ,
-                                  .keep_stderr = true };
-        bool boot = boot_files[0] >= 0;
-        const struct {
-                int number, fd;
-        } all[] = { { FD_CTL, f->slot->ctl },
-                    { FD_DATA, f->slot->data },
-                    { FD_STUB, stub },
-                    { FD_TAP, f->slot->tap },
-                    { FD_DISK, f->source.disk }, /* by now the clone's */
-                    { FD_MEM, boot ? boot_files[0] : f->source.mem },
-                    { FD_STATE, boot ? boot_files[1] : f->source.state },
-                    { FD_KERNEL, f->source.kernel },
-                    { FD_INITRD, f->source.initrd },
-                    { FD_QMP, f->slot->qmp },
-                    { FD_PORT, f->slot->port } };
+static int tell_vm(struct place *f, int stub, struct error *err) {
+        struct launch_order o;
         int fds[LAUNCH_FDS_MAX];
-        for (size_t i = 0; i < ARRAY_SIZE(all); i++)
-                if (all[i].fd >= 0) {
-                        fds[o.n_fds] = all[i].fd;
-                        o.fds[o.n_fds++] = all[i].number;
-                }
-        if (warden_args(f, &o, program) < 0)
-                return error_set(err, -E2BIG, "arguments of the warden are too long");
+        int r = order_vm(f->p->rootd, &f->p->rec, &o, err);
+        if (r < 0)
+                return r;
+        order_fd(&o, fds, WARDEN_FD_STUB, stub);
+        return launcher_order(&f->slot->vm, &o, fds, err);
+}
+
+static int tell_warden(struct place *f, int stub, const int boot_files[2], struct error *err) {
+        struct launch_order o;
+        int fds[LAUNCH_FDS_MAX];
+        int r = order_warden(f->p->rootd, &f->p->rec, false, &o, err);
+        if (r < 0)
+                return r;
+        bool boot = boot_files[0] >= 0;
+        order_fd(&o, fds, WARDEN_FD_CTL, f->slot->ctl);
+        order_fd(&o, fds, WARDEN_FD_DATA, f->slot->data);
+        order_fd(&o, fds, WARDEN_FD_STUB, stub);
+        order_fd(&o, fds, WARDEN_FD_TAP, f->slot->tap);
+        order_fd(&o, fds, WARDEN_FD_DISK, f->source.disk); /* by now the clone's */
+        order_fd(&o, fds, WARDEN_FD_MEM, boot ? boot_files[0] : f->source.mem);
+        order_fd(&o, fds, WARDEN_FD_STATE, boot ? boot_files[1] : f->source.state);
+        order_fd(&o, fds, WARDEN_FD_KERNEL, f->source.kernel);
+        order_fd(&o, fds, WARDEN_FD_INITRD, f->source.initrd);
+        order_fd(&o, fds, WARDEN_FD_QMP, f->slot->qmp);
+        order_fd(&o, fds, WARDEN_FD_PORT, f->slot->port);
         return launcher_order(&f->slot->warden, &o, fds, err);
 }
 
@@ -310,17 +274,14 @@ static int set_limits(struct place *f, struct error *err) {
 
 static int start_programs(struct place *f, const int boot_files[2], struct error *err) {
         struct rootd *r = f->p->rootd;
-        char program[CONF_STR_MAX + 32];
         int sv[2];
-        if (conf_libexec_path(&r->opt.conf, "cspace-warden", program, sizeof program) < 0)
-                return error_set(err, -ENAMETOOLONG, "path of cspace-warden is too long");
         if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sv) < 0)
                 return error_errno(err, errno, "cannot make a socket pair");
         _cleanup_fd_ int warden_end = sv[0], stub_end = sv[1];
-        int res = order_vm(f, stub_end, program, err);
+        int res = tell_vm(f, stub_end, err);
         fault_point("place", 7);
         if (res == 0)
-                res = order_warden(f, warden_end, boot_files, program, err);
+                res = tell_warden(f, warden_end, boot_files, err);
         fault_point("place", 8);
         if (res == 0)
                 res = watch_new(r->loop, f->slot->vm.sock, on_launcher, f, &f->vm_watch, err);
@@ -338,6 +299,7 @@ static void on_slot(void *arg, struct slot *slot, const struct error *e) {
                 fail(f);
                 return;
         }
+        (void) uv_timer_start(f->timer, on_timeout, START_TIMEOUT_MS, 0);
         int boot_files[2] = { -EBADF, -EBADF };
         int r = take_folder(f, &f->error);
         if (r == 0)
@@ -404,7 +366,7 @@ static int begin(struct rootd *r, const struct ticket *t, const struct ipc_place
         p->place = f;
         (void) uv_timer_init(r->loop, timer);
         timer->data = f;
-        (void) uv_timer_start(timer, on_timeout, PLACE_TIMEOUT_MS, 0);
+        (void) uv_timer_start(timer, on_timeout, SLOT_TIMEOUT_MS, 0);
         *ret = f;
         return 0;
 }

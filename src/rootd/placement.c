@@ -10,7 +10,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/str.h"
-#include "rootd/pool.h"
+#include "rootd/reap.h"
 #include "rootd/server.h"
 
 struct placement *placement_find(const struct rootd *r, const char *id) {
@@ -45,6 +45,7 @@ void placement_free(struct placement *p) {
                         r->n_placements--;
                         break;
                 }
+        revive_cancel(p);
         proc_done(&p->warden);
         proc_done(&p->vm);
         p->dir = fd_close(p->dir);
@@ -61,20 +62,31 @@ void placement_free_all(struct rootd *r) {
 static void on_exit_of(struct proc *proc) {
         struct placement *p = proc->owner;
         const char *what = proc == &p->vm ? "vm" : "warden";
+        reap_poke(p->rootd);
         if (p->rec.state != RECORD_LIVE || p->committing) /* ended by us */
                 return;
         log_info("sandbox %s: %s (process %d) ended, status %d", p->rec.id, what, proc->pid, proc->status);
         server_exited(p->rootd, p->rec.id, what);
+        if (proc == &p->warden)
+                revive_warden(p);
+        else
+                revive_cancel(p);
+}
+
+int placement_watch_warden(struct placement *p, pid_t warden, int pidfd, struct error *err) {
+        proc_done(&p->warden);
+        int r = proc_watch(&p->warden, p->rootd->loop, warden, pidfd, on_exit_of, p, err);
+        p->rec.warden_pid = (uint32_t) warden;
+        p->rec.warden_start = p->warden.start;
+        return r;
 }
 
 int placement_watch(struct placement *p, pid_t warden, int warden_pidfd, pid_t vm, int vm_pidfd, struct error *err) {
         _cleanup_fd_ int second = vm_pidfd;
-        int r = proc_watch(&p->warden, p->rootd->loop, warden, warden_pidfd, on_exit_of, p, err);
+        int r = placement_watch_warden(p, warden, warden_pidfd, err);
         if (r < 0)
                 return r;
         r = proc_watch(&p->vm, p->rootd->loop, vm, fd_steal(&second), on_exit_of, p, err);
-        p->rec.warden_pid = (uint32_t) warden;
-        p->rec.warden_start = p->warden.start;
         p->rec.vm_pid = (uint32_t) vm;
         p->rec.vm_start = p->vm.start;
         return r;
@@ -92,4 +104,6 @@ void placement_adopt(struct placement *p) {
                 log_warn("sandbox %s: the VM is gone: %s", p->rec.id, e.msg);
                 p->vm.gone = true;
         }
+        if (p->warden.gone)
+                revive_warden(p);
 }

@@ -12,6 +12,7 @@
 
 struct place;
 struct removal;
+struct revive;
 
 struct placement {
         struct rootd *rootd;
@@ -22,6 +23,9 @@ struct placement {
         struct proc warden, vm;
         struct place *place;     /* PLACING: the flow */
         struct removal *removal; /* REMOVING */
+        struct revive *revive;   /* LIVE: a new warden on its way */
+        uint64_t revives_since;
+        unsigned revives;
         bool committing;         /* a variant is being made of its files */
         struct placement *next;
 };
@@ -35,6 +39,7 @@ void placement_free_all(struct rootd *r);
 
 /* Takes the pidfds; the record gets pids and start times. */
 int placement_watch(struct placement *p, pid_t warden, int warden_pidfd, pid_t vm, int vm_pidfd, struct error *err);
+int placement_watch_warden(struct placement *p, pid_t warden, int pidfd, struct error *err);
 /* The same for what an earlier rootd started. Processes that are gone are no error. */
 void placement_adopt(struct placement *p);
 
@@ -45,6 +50,10 @@ void placement_adopt(struct placement *p);
  */
 typedef void (*removal_cb)(void *arg, const struct error *e);
 void placement_remove(struct placement *p, removal_cb cb, void *arg);
+
+/* Starts another warden, unless the VM is gone too or it was tried too often. */
+void revive_warden(struct placement *p);
+void revive_cancel(struct placement *p);
 
 /* Gives up the flow of a PLACE (called by placement_remove() alone). */
 void place_abort(struct placement *p);

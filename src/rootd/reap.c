@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "rootd/reap.h"
 
+#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -10,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fd.h"
 #include "base/str.h"
 
 #define STEP_MAX_MS 20
@@ -21,24 +25,45 @@ struct reap {
         uint64_t deadline, step;
         reap_cb cb;
         void *arg;
+        struct reap *next;
 };
 
 /*
- * Kills all processes of a uid; true if there were any. From inside the uid: kill(-1) then reaches
- * exactly its processes, and no fork runs away from it as it could from a walk over /proc.
+ * Kills all processes of a uid, from inside the uid: kill(-1) then reaches exactly its processes, and
+ * no fork runs away from it as it could from a walk over /proc.
  */
-static bool kill_uid(uid_t uid) {
+static void kill_uid(uid_t uid) {
         pid_t pid = fork();
         if (pid == 0) {
                 if (syscall(SYS_setresgid, uid, uid, uid) < 0 || syscall(SYS_setresuid, uid, uid, uid) < 0)
-                        _exit(2);
-                _exit(kill(-1, SIGKILL) < 0 && errno == ESRCH ? 0 : 1);
+                        _exit(1);
+                _exit(kill(-1, SIGKILL) < 0);
         }
-        int status = 0;
-        while (pid > 0 && waitpid(pid, &status, 0) < 0)
-                if (errno != EINTR)
-                        return true;
-        return !WIFEXITED(status) || WEXITSTATUS(status) != 0;
+        while (pid > 0 && waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+                ;
+}
+
+/* Reads the status file, not the owner of the folder: of a process that is not dumpable that is root. */
+static bool process_has_uid(const char *pid, uid_t uid) {
+        char path[32];
+        _cleanup_free_ char *text = NULL;
+        unsigned real = 0;
+        (void) snprintf(path, sizeof path, "/proc/%.10s/status", pid);
+        if (fd_read_file_at(AT_FDCWD, path, 16384, &text, NULL, NULL) < 0)
+                return false;
+        const char *state = strstr(text, "\nState:\t"), *line = strstr(text, "\nUid:\t");
+        return state && line && state[8] != 'Z' && sscanf(line + 6, "%u", &real) == 1 && real == uid;
+}
+
+static bool uid_lives(uid_t uid) {
+        DIR *d = opendir("/proc");
+        bool found = false;
+        if (!d)
+                return true;
+        for (const struct dirent *e; !found && (e = readdir(d));)
+                found = e->d_name[0] >= '1' && e->d_name[0] <= '9' && process_has_uid(e->d_name, uid);
+        (void) closedir(d);
+        return found;
 }
 
 static bool all_gone(const struct rootd *r, const struct reap_target *t) {
@@ -51,8 +76,10 @@ static bool all_gone(const struct rootd *r, const struct reap_target *t) {
                 }
         if (str_eq(r->cgroups.version, "none"))
                 for (size_t i = 0; i < REAP_UIDS_MAX; i++)
-                        if (t->uids[i] && kill_uid(t->uids[i]))
-                                gone = false;
+                        if (t->uids[i]) {
+                                kill_uid(t->uids[i]);
+                                gone = gone && !uid_lives(t->uids[i]);
+                        }
         return gone;
 }
 
@@ -74,6 +101,11 @@ static void on_timer(uv_timer_t *timer) {
                                  REAP_TIMEOUT_MS / 1000);
         reap_cb cb = w->cb;
         void *arg = w->arg;
+        for (struct reap **at = &w->rootd->reaps; *at; at = &(*at)->next)
+                if (*at == w) {
+                        *at = w->next;
+                        break;
+                }
         uv_close((uv_handle_t *) timer, on_closed);
         cb(arg, gone ? NULL : &e);
 }
@@ -86,9 +118,16 @@ int reap_start(struct rootd *r, const struct reap_target *t, reap_cb cb, void *a
         w->deadline = clock_mono_ms() + REAP_TIMEOUT_MS;
         (void) uv_timer_init(r->loop, &w->timer);
         w->timer.data = w;
+        w->next = r->reaps;
+        r->reaps = w;
         (void) all_gone(r, t); /* dying takes a moment: begin at once, look later */
         (void) uv_timer_start(&w->timer, on_timer, 1, 0);
         return 0;
+}
+
+void reap_poke(struct rootd *r) {
+        for (struct reap *w = r->reaps; w; w = w->next)
+                (void) uv_timer_start(&w->timer, on_timer, 0, 0);
 }
 
 int reap_wait(const struct rootd *r, const struct reap_target *t, struct error *err) {

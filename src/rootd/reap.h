@@ -24,5 +24,8 @@ struct reap_target {
 typedef void (*reap_cb)(void *arg, const struct error *e);
 int reap_start(struct rootd *r, const struct reap_target *t, reap_cb cb, void *arg, struct error *err);
 
+/* A process has ended: those who wait look at once rather than at their next turn. */
+void reap_poke(struct rootd *r);
+
 /* The same for the start of the program, where nothing else is to be done: waits. */
 int reap_wait(const struct rootd *r, const struct reap_target *t, struct error *err);

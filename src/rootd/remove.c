@@ -127,6 +127,7 @@ void placement_remove(struct placement *p, removal_cb cb, void *arg) {
                         mark(p);
                         target_of(p, &t);
                         place_abort(p);
+                        revive_cancel(p);
                         if (!p->has_slot)
                                 t = (struct reap_target){ .leaf = "none" };
                         if (reap_start(p->rootd, &t, on_reaped, p, &e) < 0) {

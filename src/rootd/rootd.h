@@ -15,6 +15,7 @@
 struct pool;
 struct placement;
 struct build;
+struct reap;
 struct server;
 
 struct rootd {
@@ -29,5 +30,6 @@ struct rootd {
         struct placement *placements;
         unsigned n_placements;
         struct build *builds;
+        struct reap *reaps;
         struct server *server;
 };

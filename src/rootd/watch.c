@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -107,6 +108,11 @@ void proc_done(struct proc *p) {
 void proc_kill(const struct proc *p) {
         if (p->pidfd >= 0)
                 (void) syscall(SYS_pidfd_send_signal, p->pidfd, SIGKILL, NULL, 0);
+}
+
+bool proc_alive(const struct proc *p) {
+        struct pollfd fd = { .fd = p->pidfd, .events = POLLIN };
+        return p->pid && !p->gone && p->pidfd >= 0 && poll(&fd, 1, 0) == 0;
 }
 
 int proc_start_time(pid_t pid, uint64_t *ret) {

@@ -40,5 +40,7 @@ int proc_adopt(struct proc *p, uv_loop_t *loop, pid_t pid, uint64_t start, uid_t
                void (*on_exit)(struct proc *p), void *owner, struct error *err);
 void proc_done(struct proc *p);
 void proc_kill(const struct proc *p);
+/* Also when the loop has not come to tell its end yet. */
+bool proc_alive(const struct proc *p);
 
 int proc_start_time(pid_t pid, uint64_t *ret);

@@ -179,11 +179,11 @@ class Rootd:
     def sock(self):
         return os.path.join(self.run, 'rootd.sock')
 
-    def start(self, *args, env=None, pool=2, wait=True, conf=''):
+    def start(self, *args, env=None, pool=2, wait=True, conf='', prefix=()):
         path = os.path.join(self.top, 'conf')
         with open(path, 'w') as f:
             f.write(conf)
-        self.proc = subprocess.Popen([BINARY, '--config', path, '--run', self.run, '--data', self.data, '--libexec',
+        self.proc = subprocess.Popen([*prefix, BINARY, '--config', path, '--run', self.run, '--data', self.data, '--libexec',
                                       self.libexec, '--user', 'nobody', '--pool', str(pool), '--log-level', 'debug', *args],
                                      stderr=self.log, stdout=self.log, stdin=subprocess.DEVNULL,
                                      env={**os.environ, 'CSPACE_LOG_FORMAT': 'text', **(env or {})})

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stands where cspace-warden stands. As a warden it serves ctl.sock: each request is one packet with a
 Python expression, answered by its value as JSON; "vm:" in front of it asks the VM (the same
-program started with --stub) at the other end of descriptor 5. "die" ends the process."""
+program started with --stub) at the other end of descriptor 5. "die" ends the process. Where
+qmp.sock is served (ask "hand_over()"), a probe with --adopt reaches the VM by it."""
 import ctypes
 import json
 import os
@@ -78,6 +79,32 @@ def evaluate(text):
         return {'exception': repr(e)}
 
 
+def hand_over():
+    """As a warden hands its listeners on to the VM: qmp.sock then lives as long as the VM."""
+    import array
+    peer.send(b'take-over')
+    peer.sendmsg([b'take'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', [12]))])
+    os.close(12)
+    return peer.recv(100).decode()
+
+
+def take_over(sock):
+    import array
+    _, anc, _, _ = sock.recvmsg(100, 100)
+    qmp = socket.socket(fileno=array.array('i', anc[0][2])[0])
+    sock.send(b'taken')
+    while True:
+        c, _ = qmp.accept()
+        serve(c)
+
+
+def ask_qmp(text):
+    s = socket.socket(socket.AF_UNIX)
+    s.connect('qmp.sock')
+    s.send(text.encode())
+    return json.loads(s.recv(65536))
+
+
 def serve(sock):
     while True:
         text = sock.recv(65536).decode()
@@ -85,6 +112,8 @@ def serve(sock):
             return
         if text == 'die':
             os._exit(7)
+        if text == 'take-over':
+            take_over(sock)
         if text.startswith('vm:'):
             peer.send(text[3:].encode())
             answer = peer.recv(1 << 17)
@@ -93,7 +122,7 @@ def serve(sock):
             sock.send(json.dumps(evaluate(text)).encode())
 
 
-peer = socket.socket(fileno=5)
+peer = None if '--adopt' in sys.argv else socket.socket(fileno=5)
 if MODE == 'vm':
     serve(peer)
     os._exit(0)

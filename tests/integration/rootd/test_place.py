@@ -217,6 +217,73 @@ def test_exits_are_told(placer):
     placer.rootd.host.assert_nothing()
 
 
+def record(rootd, ident):
+    with open(os.path.join(rootd.run, 'sandboxes', ident, 'placement')) as f:
+        return dict(line.rstrip('\n').split('=', 1) for line in f)
+
+
+def test_a_warden_that_ends_has_a_successor(placer):
+    ident, placed = placer.place()
+    r, c = placer.rootd, placer.c
+    w = r.warden(ident)
+    ns = os.stat(f'/proc/{placed["warden_pid"]}/ns/net').st_ino
+    assert w('hand_over()') == 'taken'
+
+    def successor(before):
+        until(lambda: record(r, ident)['warden_pid'] != before, what='a new warden')
+
+        def answers():
+            try:
+                x = r.warden(ident)
+                x('1')
+                return x
+            except (OSError, ValueError):
+                return None
+        return until(answers, what='an answer of the new warden')
+    pids = {str(placed['warden_pid'])}
+    for _ in range(2):
+        before = record(r, ident)['warden_pid']
+        w.sock.send(b'die')
+        assert c.event() == ('EXITED', {'id': ident, 'what': 'warden'})
+        w = successor(before)
+        assert w('sys.argv[-1]') == '--adopt' and w('sys.argv[2]') == ident
+        st = w('status()')
+        assert st['Uid'].split()[0] == str(placed['warden_uid']) and int(st['CapBnd'], 16) == 0
+        pids.add(record(r, ident)['warden_pid'])
+        assert os.stat(f'/proc/{record(r, ident)["warden_pid"]}/ns/net').st_ino == ns
+        assert w('ask_qmp("os.getuid()")') == placed['vm_uid']  # the VM went on, and is in reach
+        assert {k: v[0] for k, v in w('fds()').items() if k not in ('0', '1', '2', '5')} == {'3': 'socket', '4': 'socket'}
+    assert len(pids) == 3
+    # And with rootd away: found at its next start.
+    r.kill()
+    before = record(r, ident)['warden_pid']
+    w.sock.send(b'die')
+    until(lambda: not os.path.exists(f'/proc/{before}'))
+    r.start()
+    w = successor(before)
+    assert w('ask_qmp("os.getuid()")') == placed['vm_uid']
+    c = r.client()
+    c.call('REMOVE', id=ident)
+    r.stop()
+    r.host.assert_nothing()
+
+
+def test_a_warden_that_keeps_ending_is_given_up(placer):
+    ident, placed = placer.place()
+    r = placer.rootd
+    w = r.warden(ident)
+    assert w('hand_over()') == 'taken'
+    for _ in range(4):
+        pid = record(r, ident)['warden_pid']
+        os.kill(int(pid), 9)
+        assert placer.c.event()[1]['what'] == 'warden'
+        until(lambda: record(r, ident)['warden_pid'] != pid or 'given up' in r.text())
+    assert 'given up' in r.text()
+    placer.c.call('REMOVE', id=ident)
+    r.stop()
+    r.host.assert_nothing()
+
+
 def test_remove_does_not_ask_anybody(placer):
     """Stopped processes, many processes, a folder somebody filled."""
     ident, placed = placer.place()

@@ -137,7 +137,8 @@ def test_an_answer_nobody_waits_for(placer):
 
 
 def test_many_requests_at_once(placer):
-    ids = [new_id() for _ in range(60)]
+    ids = [new_id() for _ in range(30)]  # the pool has 2
+    placer.c.sock.settimeout(120)
     seqs = [placer.c.send('PLACE', **placer.args(i)) for i in ids]
     for seq in seqs:
         placer.c.result(seq, 'PLACED')

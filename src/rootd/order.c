@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "rootd/order.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+#include "base/cleanup.h"
+#include "base/str.h"
+
+#define WARDEN_PROCESSES_MAX 16
+#define VM_PROCESSES_MAX 256           /* vCPUs, and QEMU's pool of I/O threads */
+#define STATE_BYTES_MAX (256ull << 20) /* device state written in "boot" */
+#define WARDEN_OOM_ADJ 200
+#define VM_OOM_ADJ 400
+
+static int add_args(struct launch_order *o, const char *const *args, size_t n, struct error *err) {
+        for (size_t i = 0; i < n; i++)
+                if (launch_order_arg(o, args[i]) < 0)
+                        return error_set(err, -E2BIG, "arguments of \"%s\" are too long", args[0]);
+        return 0;
+}
+
+static int program_path(const struct rootd *r, char out[CONF_STR_MAX + 32], struct error *err) {
+        if (conf_libexec_path(&r->opt.conf, "cspace-warden", out, CONF_STR_MAX + 32) < 0)
+                return error_set(err, -ENAMETOOLONG, "path of cspace-warden is too long");
+        return 0;
+}
+
+int order_warden(const struct rootd *r, const struct record *rec, bool adopt, struct launch_order *ret,
+                 struct error *err) {
+        char program[CONF_STR_MAX + 32], ropen[CONF_STR_MAX + 32], memory[16], cpus[16];
+        *ret = (struct launch_order){ .uid = rec->warden_uid,
+                                      .processes = WARDEN_PROCESSES_MAX,
+                                      .oom_score_adj = WARDEN_OOM_ADJ,
+                                      .keep_stderr = true };
+        int res = program_path(r, program, err);
+        if (res < 0)
+                return res;
+        if (conf_libexec_path(&r->opt.conf, "ropen.so", ropen, sizeof ropen) < 0)
+                return error_set(err, -ENAMETOOLONG, "path of ropen.so is too long");
+        (void) snprintf(memory, sizeof memory, "%u", rec->memory_mb);
+        (void) snprintf(cpus, sizeof cpus, "%u", rec->cpus);
+        const char *const args[] = { program,    "--id",   rec->id,  "--mode", rec->mode, "--engine", rec->engine,
+                                     "--memory", memory,   "--cpus", cpus,     "--ropen", ropen,      "--adopt" };
+        return add_args(ret, args, ARRAY_SIZE(args) - (adopt ? 0 : 1), err);
+}
+
+int order_vm(const struct rootd *r, const struct record *rec, struct launch_order *ret, struct error *err) {
+        char program[CONF_STR_MAX + 32];
+        bool boot = str_eq(rec->mode, "boot");
+        uint64_t files = boot ? ((uint64_t) rec->memory_mb << 20) + STATE_BYTES_MAX : 0;
+        *ret = (struct launch_order){ .uid = rec->vm_uid,
+                                      /* A VM that was taken over cannot fill the host's disk through its own. */
+                                      .file_bytes = rec->disk_bytes > files ? rec->disk_bytes : files,
+                                      .processes = VM_PROCESSES_MAX,
+                                      .oom_score_adj = VM_OOM_ADJ,
+                                      .kvm = str_eq(rec->engine, "qemu-kvm") };
+        if (ret->kvm && r->views.kvm < 0)
+                return error_set(err, -EOPNOTSUPP, "engine qemu-kvm cannot be used here: %s", r->host.engine_reason);
+        int res = program_path(r, program, err);
+        if (res < 0)
+                return res;
+        const char *const args[] = { program, "--stub" };
+        return add_args(ret, args, ARRAY_SIZE(args), err);
+}
+
+void order_fd(struct launch_order *o, int fds[LAUNCH_FDS_MAX], int number, int fd) {
+        if (fd < 0)
+                return;
+        fds[o->n_fds] = fd;
+        o->fds[o->n_fds++] = number;
+}

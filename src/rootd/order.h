@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* What a launcher is told to become: the warden of a placement, or its VM. */
+
+#include "rootd/launch.h"
+#include "rootd/record.h"
+#include "rootd/rootd.h"
+
+/* Numbers of a warden's descriptors (docs/architecture.md, "Descriptors of a warden"). */
+enum warden_fd {
+        WARDEN_FD_CTL = 3,
+        WARDEN_FD_DATA,
+        WARDEN_FD_STUB,
+        WARDEN_FD_TAP,
+        WARDEN_FD_DISK,
+        WARDEN_FD_MEM,
+        WARDEN_FD_STATE,
+        WARDEN_FD_KERNEL,
+        WARDEN_FD_INITRD,
+        WARDEN_FD_QMP,
+        WARDEN_FD_PORT,
+};
+
+/* Program, arguments and limits; the descriptors are the caller's to add. */
+int order_warden(const struct rootd *r, const struct record *rec, bool adopt, struct launch_order *ret,
+                 struct error *err);
+int order_vm(const struct rootd *r, const struct record *rec, struct launch_order *ret, struct error *err);
+/* -1 leaves it out. */
+void order_fd(struct launch_order *o, int fds[LAUNCH_FDS_MAX], int number, int fd);
