@@ -19,7 +19,8 @@
  * Loss: what the peer sent before it went away is delivered before on_error, also when a write
  * fails first, so that a server which answers and closes at once loses nothing. A peer that went
  * away entirely while reading is stopped or after on_eof is reported by on_error where the
- * transport tells (reset, Unix socket closed, virtio port without a host end).
+ * transport tells (reset, Unix socket closed, virtio port without a host end). Only a virtio port may
+ * lose what its host end had sent before it closed. Pipes raise SIGPIPE: programs ignore it.
  */
 
 #include <stdbool.h>

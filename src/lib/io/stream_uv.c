@@ -57,6 +57,7 @@ struct uv_stream {
         bool shut;         /* the owner has shut down; done when the queue is out */
         bool shut_done;
         bool quiet;        /* hang-up seen, nothing to report until the owner reads on */
+        bool hung;         /* the same of a device: it is "writable" and takes nothing */
         bool failed;       /* on_error was delivered */
         bool close_is_cut; /* stream_fd_close_is_cut() */
         bool closing;      /* the owner has let go: no callbacks, flush and close */
@@ -106,7 +107,7 @@ static void update(struct uv_stream *s) {
         if (!s->failed) {
                 if (s->reading && !s->eof && !s->closing)
                         ev |= UV_READABLE;
-                if (s->out.len > 0)
+                if (s->out.len > 0 && !s->hung)
                         ev |= UV_WRITABLE;
                 /* An error found inside stream_write() is told from the loop; the descriptor is
                  * in a state in which it is reported at once. */
@@ -172,7 +173,8 @@ static void flush(struct uv_stream *s) {
                         return;
                 }
                 buf_consume(&s->out, (size_t) r);
-                if (r == 0 || (size_t) r < v.iov_len)
+                /* A virtio port takes 32 KiB at a time; the others are full after a short write. */
+                if (r == 0 || ((size_t) r < v.iov_len && s->kind != KIND_CHAR))
                         break;
         }
         size_t after = s->out.len;
@@ -261,19 +263,36 @@ static void end_of_file(struct uv_stream *s) {
                 tell_error(s, s->werr);
 }
 
+/* One buffer of input: as read() gives it, except that a device, which gives a page at a time, is
+ * asked until it has no more. Bytes read, 0 at the end, or negative errno. */
+static ssize_t fill(struct uv_stream *s, uint8_t *b, size_t cap) {
+        size_t n = 0;
+        while (n < cap) {
+                ssize_t r = read(s->fd, b + n, cap - n);
+                if (r < 0 && errno == EINTR)
+                        continue;
+                if (r <= 0 && n > 0)
+                        break; /* what it is, the next read tells again */
+                if (r < 0)
+                        return -errno;
+                n += (size_t) r;
+                if (s->kind != KIND_CHAR || r == 0)
+                        break;
+        }
+        return (ssize_t) n;
+}
+
 static void do_read(struct uv_stream *s) {
         uint8_t b[READ_SIZE];
         for (int i = 0; i < READ_BURST && s->reading && !s->eof && !silent(s); i++) {
-                ssize_t n = read(s->fd, b, sizeof b);
-                if (n < 0 && errno == EINTR)
-                        continue;
-                if (n < 0 && errno == EAGAIN) {
+                ssize_t n = fill(s, b, sizeof b);
+                if (n == -EAGAIN) {
                         if (s->kind == KIND_CHAR)
                                 check_hangup(s);
                         return;
                 }
                 if (n < 0) {
-                        tell_error(s, s->werr ? s->werr : -errno);
+                        tell_error(s, s->werr ? s->werr : (int) n);
                         return;
                 }
                 if (n == 0) {
@@ -289,9 +308,10 @@ static void do_read(struct uv_stream *s) {
 /* Whether bytes or an end of file wait that the owner has not read: 1, 0, or the pending error. */
 static int unread(struct uv_stream *s) {
         if (!is_socket(s)) {
-                struct pollfd p = { .fd = s->fd, .events = POLLIN };
-                /* A hung-up terminal claims to be readable; it has POLLERR as well. */
-                return poll(&p, 1, 0) == 1 && (p.revents & (POLLIN | POLLERR)) == POLLIN ? 1 : 0;
+                /* poll() is no help: a virtio port without a host end and a hung-up terminal claim to
+                 * be readable. A virtio port cannot tell what it holds; that of a lost peer is lost. */
+                int n = 0;
+                return ioctl(s->fd, FIONREAD, &n) == 0 && n > 0 ? 1 : 0;
         }
         uint8_t b;
         ssize_t n = recv(s->fd, &b, 1, MSG_PEEK | MSG_DONTWAIT);
@@ -306,11 +326,8 @@ static void check_hangup(struct uv_stream *s) {
         if (poll(&p, 1, 0) < 0)
                 p.revents = 0;
         if (!(p.revents & (POLLHUP | POLLERR | POLLNVAL))) {
-                s->quiet = true; /* urgent data, which nobody here uses */
-                return;
-        }
-        if (!s->base.handler) {
-                s->quiet = true; /* nobody to tell yet; reading will find it */
+                if (!s->reading || s->eof)
+                        s->quiet = true; /* urgent data, which nobody here uses */
                 return;
         }
         if (s->eof) {
@@ -321,9 +338,10 @@ static void check_hangup(struct uv_stream *s) {
                 return;
         }
         int r = unread(s);
-        if (r > 0)
+        if (r > 0 || !s->base.handler) { /* reading will find it */
                 s->quiet = true;
-        else
+                s->hung = s->kind == KIND_CHAR;
+        } else
                 tell_error(s, r < 0 ? r : -ECONNRESET);
 }
 
@@ -380,14 +398,14 @@ static void on_poll(uv_poll_t *h, int status, int events) {
 static void op_read_start(struct stream *st) {
         struct uv_stream *s = of(st);
         s->reading = true;
-        s->quiet = false;
+        s->quiet = s->hung = false;
         update(s);
 }
 
 static void op_read_stop(struct stream *st) {
         struct uv_stream *s = of(st);
         s->reading = false;
-        s->quiet = false;
+        s->quiet = s->hung = false;
         update(s);
 }
 
