@@ -25,6 +25,8 @@
 #include "io/http_server.h"
 #include "link/link.h"
 
+enum fake_next { FAKE_NOTHING, FAKE_LOADED, FAKE_RUNNING, FAKE_POWEROFF, FAKE_CRASH };
+
 struct fake_stream {
         LIST_ENTRY(fake_stream) entry;
         struct fake *f;
@@ -35,7 +37,7 @@ struct fake_stream {
 struct fake {
         struct vmm base; /* first */
         uv_timer_t later; /* what a VM does some time after it was asked to */
-        enum { FAKE_NOTHING, FAKE_LOADED, FAKE_RUNNING, FAKE_POWEROFF, FAKE_CRASH } next;
+        enum fake_next next;
         struct link *link;
         struct http_server *control;
         LIST_HEAD(, fake_stream) streams;
@@ -70,7 +72,7 @@ static void drop_stream(struct fake_stream *fs, bool abort) {
         free(fs);
 }
 
-static void later(struct fake *f, int what);
+static void later(struct fake *f, enum fake_next what);
 
 static void port_data(void *arg, const uint8_t *data, size_t n) {
         struct fake_stream *fs = arg;
@@ -197,7 +199,7 @@ static void on_later(uv_timer_t *t) {
         }
 }
 
-static void later(struct fake *f, int what) {
+static void later(struct fake *f, enum fake_next what) {
         f->next = what;
         uv_timer_start(&f->later, on_later, what == FAKE_POWEROFF ? 20 : 1, 0);
 }
