@@ -7,18 +7,16 @@ import conftest
 import pytest
 
 
-def archive_answers():
-    """The host's own sources, as they are: whether apt can read its lists from them."""
-    p = subprocess.run(['apt-get', '-o', 'Acquire::http::Timeout=10', '-o', 'Acquire::Retries=0', 'download', '--print-uris',
-                        'base-files'], check=False, capture_output=True, text=True, cwd='/')
-    uri = p.stdout.split()[0].strip("'") if p.stdout else ''
-    return bool(uri) and subprocess.run(['/usr/lib/apt/apt-helper', '-o', 'Acquire::http::Timeout=10', 'download-file', uri, '/dev/null'],
-                                        check=False, capture_output=True, timeout=60).returncode == 0
+def archive_answers(folder):
+    """Whether apt gets a small package from this host's own sources."""
+    p = subprocess.run(['apt-get', '-o', 'Acquire::http::Timeout=10', '-o', 'Acquire::Retries=0', 'download', 'base-files'],
+                       check=False, capture_output=True, timeout=120, cwd=folder)
+    return p.returncode == 0
 
 
 @pytest.fixture(scope='module')
-def builds(bench):
-    if not archive_answers():
+def builds(bench, tmp_path_factory):
+    if not archive_answers(tmp_path_factory.mktemp('probe')):
         pytest.skip('the Debian archive cannot be reached')
     agent = os.path.join(conftest.BUILD, 'src', 'agent', 'cspace-agent')
     args = {'sources': False, 'disk': 8 << 30, 'agent': agent if os.path.exists(agent) else None}
@@ -59,7 +57,7 @@ def test_initrd_has_its_modules(builds):
     assert wanted and all(w.startswith('/lib/modules/') and w[1:] in names for w in wanted)
     assert [w for w in wanted if w.endswith('/virtio_blk.ko')]
     order = [os.path.basename(w) for w in wanted]
-    assert order.index('virtio.ko') < order.index('virtio_ring.ko') < order.index('virtio_blk.ko')
+    assert max(order.index('virtio.ko'), order.index('virtio_ring.ko')) < order.index('virtio_blk.ko')
 
 
 @pytest.mark.slow
