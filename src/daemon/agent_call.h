@@ -7,6 +7,7 @@
 
 #include "api.h"
 
+struct app;
 struct sandbox;
 
 /* The sandbox named by the first path parameter, running; NULL: answered. */
@@ -26,3 +27,4 @@ bool session_token_valid(const struct sandbox *s, const char *process_id, const 
 
 /* GET .../attach (attach.c). */
 void attach_handler(struct api_req *r);
+void attach_drop_all(struct app *app); /* at the end: clients are told to come again */

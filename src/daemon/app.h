@@ -32,6 +32,7 @@ struct expiry;
 struct removals;
 struct api;
 struct proxy;
+struct attach;
 struct e2b; /* owned by e2b.c */
 
 /* Since the start, for /metrics. */
@@ -55,6 +56,7 @@ struct app {
         struct removals *removals;
         struct api *api;
         struct proxy *proxy;
+        struct attach *attaches; /* list, attach.c */
         struct e2b *e2b;
         struct app_counters counters;
         int64_t started_ms;

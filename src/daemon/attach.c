@@ -54,9 +54,13 @@ struct attach {
         struct attach_client *client;
         struct attach_reader from_agent;
         bool agent_held, client_held, ended;
+        struct attach *prev, *next; /* of app->attaches */
 };
 
 static void attach_free(struct attach *a) {
+        *(a->prev ? &a->prev->next : &a->app->attaches) = a->next;
+        if (a->next)
+                a->next->prev = a->prev;
         struct stream *agent = STEAL(a->agent);
         struct attach_client *client = STEAL(a->client);
         timer_cancel(a->timer);
@@ -201,8 +205,7 @@ static void join(struct attach *a) {
         r->on_gone = NULL;
         int rc = attach_client_accept(r, a->protocol, &client_handler, a, &a->client, &e);
         if (rc < 0) {
-                if (r->x)
-                        api_error_err(r, API_BAD_REQUEST, &e);
+                api_error_err(r, API_BAD_REQUEST, &e);
                 attach_free(a);
                 return;
         }
@@ -311,6 +314,10 @@ void attach_handler(struct api_req *r) {
                 return;
         }
         a->app = r->app;
+        a->next = a->app->attaches;
+        if (a->next)
+                a->next->prev = a;
+        a->app->attaches = a;
         a->r = api_req_ref(r);
         a->protocol = protocol;
         a->refusal = BUF_INIT(REFUSAL_MAX);
@@ -323,4 +330,14 @@ void attach_handler(struct api_req *r) {
         a->timer = timer_start(a->app->loop, UPGRADE_TIMEOUT_MS, on_timeout, a);
         if (proxy_dial(a->app->proxy, s->id, AGENT_PORT, on_dialed, a, &a->dial, &e) < 0)
                 refuse(a, API_GUEST_UNREACHABLE, e.msg);
+}
+
+void attach_drop_all(struct app *app) {
+        while (app->attaches) {
+                struct attach *a = app->attaches;
+                if (a->client)
+                        break_off(a, "stopping", "cspaced is stopping; attach again");
+                else
+                        refuse(a, API_UNAVAILABLE, "cspaced is stopping");
+        }
 }

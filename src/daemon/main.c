@@ -19,6 +19,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "agent_call.h"
 #include "api.h"
 #include "api_wait.h"
 #include "app.h"
@@ -282,6 +283,7 @@ static int make_parts(struct app *app, struct error *err) {
 /* Calls that wait get their answer (-ECANCELED) while what they belong to is still there. */
 static void free_parts(struct app *app) {
         app->stopping = true;
+        attach_drop_all(app);
         api_free(app->api);
         e2b_free(app);
         rootd_free(app->rootd);

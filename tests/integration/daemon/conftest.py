@@ -267,3 +267,42 @@ def ready(daemon):
     """With a template "base"."""
     daemon.template()
     return daemon
+
+
+class WebSocket(Attach):
+    """An attach over WebSocket (RFC 6455), one frame per binary message."""
+
+    def __init__(self, daemon, ident, process, query='', path=None, version='13'):
+        super().__init__(daemon, ident, process, query, 'websocket',
+                         {'Sec-WebSocket-Key': 'dGhlIHNhbXBsZSBub25jZQ==', 'Sec-WebSocket-Version': version}, path)
+        self.closed = None
+
+    def message(self):
+        """(opcode, data); None at the end of the stream."""
+        head = self.file.read(2)
+        if len(head) < 2:
+            return None
+        n = head[1] & 0x7f
+        if n >= 126:
+            n = int.from_bytes(self.file.read(2 if n == 126 else 8), 'big')
+        return head[0] & 0x0f, self.file.read(n)
+
+    def frame(self):
+        while (m := self.message()):
+            if m[0] == 2:
+                return m[1][0], m[1][1:]
+            if m[0] == 8:
+                self.closed = int.from_bytes(m[1][:2], 'big')
+                self.raw(8, m[1])
+                return None
+            assert m[0] in (9, 10)
+        return None
+
+    def raw(self, opcode, data):
+        n = len(data)
+        size = bytes([0x80 | n]) if n < 126 else bytes([0x80 | 126]) + n.to_bytes(2, 'big') if n < 65536 else \
+            bytes([0x80 | 127]) + n.to_bytes(8, 'big')
+        self.sock.sendall(bytes([0x80 | opcode]) + size + bytes(4) + data)
+
+    def send(self, kind, data=b''):
+        self.raw(2, bytes([kind]) + data)

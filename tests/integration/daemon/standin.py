@@ -264,6 +264,9 @@ class Agent:
                 break
             elif kind == 0x06:
                 frame(0x18)
+        if cmd == 'stuck':  # reads nothing
+            threading.Event().wait(60)
+            return
         if cmd == 'hang':
             f.read()
             return

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from conftest import until
+from conftest import WebSocket, until
 
 EXIT, ERROR, STDOUT, STARTED = 0x16, 0x17, 0x11, 0x10
 
@@ -157,7 +157,7 @@ def test_backpressure(box):
     assert rss(d) - before < 24
     total = sum(len(data) - 8 for k, data in a.frames() if k == STDOUT)
     assert total == 2000 * 65536 + 4
-    b = d.attach(d.box, command(d, 'hang')['process_id'])
+    b = d.attach(d.box, command(d, 'stuck')['process_id'])
     b.sock.settimeout(0.5)
     with pytest.raises(socket.timeout):
         while True:
@@ -178,3 +178,59 @@ def test_files(box):
     d.steer(vm_exit=d.box)
     until(lambda: d.sandbox(d.box)['state'] == 'failed', what='failed')
     assert d.get(f'/v1/sandboxes/{d.box}/files?path=/c').code == 'sandbox_not_running'
+
+
+def test_websocket(box):
+    d = box
+    w = WebSocket(d, d.box, command(d, 'cat')['process_id'])
+    assert w.status == 101 and w.headers['sec-websocket-accept'] == 's3pPLMBiTxaQ9kYGzzhZRbK+xOo='
+    assert w.frame()[0] == STARTED
+    data = os.urandom(200000)
+    w.send(0x01, data)
+    assert w.frame() == (STDOUT, struct.pack('>Q', 0) + data)
+    w.raw(9, b'ping')
+    assert w.message() == (10, b'ping')
+    w.send(0x02)
+    frames = w.frames()
+    assert frames[-1][0] == EXIT and w.closed == 1000
+    assert w.file.read() == b''
+
+
+def test_websocket_lost(box):
+    w = WebSocket(box, box.box, command(box, 'lose')['process_id'])
+    frames = w.frames()
+    assert frames[-1][0] == ERROR and EXIT not in [k for k, _ in frames] and w.closed == 1011
+
+
+def test_websocket_misuse(box):
+    d = box
+    c = command(d, 'hang')
+    for opcode, data in ((1, b'text'), (2, b''), (2, b'\x10')):
+        w = WebSocket(d, d.box, c['process_id'])
+        assert w.frame()[0] == STARTED
+        w.raw(opcode, data)
+        w.frames()
+        assert w.closed in (1002, 1003, 1009)
+    w = WebSocket(d, d.box, c['process_id'])
+    with pytest.raises(OSError):
+        while True:
+            w.send(0x01, bytes(300000))
+    assert WebSocket(d, d.box, c['process_id'], version='8').status in (400, 426)
+    w = WebSocket(d, d.box, c['process_id'], f'?token={c["token"]}', ('127.0.0.1', d.port))
+    assert w.status == 101
+    assert WebSocket(d, d.box, c['process_id'], '', ('127.0.0.1', d.port)).status == 401
+
+
+def test_websocket_backpressure(box):
+    w = WebSocket(box, box.box, command(box, 'flood', args=['1000'])['process_id'])
+    before = rss(box)
+    time.sleep(0.5)
+    assert rss(box) - before < 24
+    assert sum(len(data) - 8 for k, data in w.frames() if k == STDOUT) == 1000 * 65536 + 4
+
+
+def test_attached_while_cspaced_stops(box):
+    a = box.attach(box.box, command(box, 'hang')['process_id'])
+    assert a.frame()[0] == STARTED
+    box.stop()
+    assert [json.loads(x)['code'] for k, x in a.frames() if k == ERROR] == ['stopping']
