@@ -16,7 +16,7 @@
 #include "base/id.h"
 #include "base/limits.h"
 
-#define TREE_DEPTH_MAX 256 /* levels fd_remove_tree_at() descends; one descriptor each */
+#define TREE_DEPTH_MAX 128 /* levels fd_remove_tree_at() descends at one time; two descriptors each */
 
 int fd_close(int fd) {
         if (fd >= 0) {
@@ -193,10 +193,30 @@ int fd_mkdir_p_at(int dirfd, const char *path, mode_t mode, struct error *err) {
         return 0;
 }
 
-static int remove_children(int fd, dev_t dev, unsigned depth, struct error *err);
+struct removal {
+        dev_t dev;      /* never left */
+        int top;        /* directory at the root of what is removed */
+        unsigned moved; /* directories that were too deep and now hang there */
+};
+
+static int remove_children(struct removal *x, int fd, unsigned depth, struct error *err);
+
+/* Whoever fills a tree chooses its depth; what lies deeper than we descend is brought up to be
+ * found in the next pass. */
+static int move_to_top(struct removal *x, int fd, const char *name, struct error *err) {
+        char to[32];
+        do
+                (void) snprintf(to, sizeof to, ".deep.%u", x->moved++);
+        while (renameat(fd, name, x->top, to) < 0 && (errno == ENOTEMPTY || errno == EEXIST || errno == ENOTDIR) &&
+               x->moved < UINT32_MAX);
+        struct stat st;
+        if (fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0)
+                return error_set(err, -ELOOP, "cannot move \"%s\", more than %d levels deep", name, TREE_DEPTH_MAX);
+        return 0;
+}
 
 /* Removes one entry of the directory fd. */
-static int remove_entry(int fd, const char *name, dev_t dev, unsigned depth, struct error *err) {
+static int remove_entry(struct removal *x, int fd, const char *name, unsigned depth, struct error *err) {
         if (unlinkat(fd, name, 0) == 0 || errno == ENOENT)
                 return 0;
         if (errno != EISDIR && errno != EPERM)
@@ -207,9 +227,11 @@ static int remove_entry(int fd, const char *name, dev_t dev, unsigned depth, str
         struct stat st;
         if (fstat(child, &st) < 0)
                 return error_errno(err, errno, "cannot stat \"%s\"", name);
-        if (st.st_dev != dev)
+        if (st.st_dev != x->dev)
                 return error_set(err, -EXDEV, "\"%s\" is a mount point; not removed", name);
-        int r = remove_children(child, dev, depth + 1, err);
+        if (depth >= TREE_DEPTH_MAX)
+                return move_to_top(x, fd, name, err);
+        int r = remove_children(x, child, depth + 1, err);
         if (r < 0)
                 return error_wrap(err, "%s", name);
         if (unlinkat(fd, name, AT_REMOVEDIR) < 0 && errno != ENOENT)
@@ -222,9 +244,7 @@ static void closedirp(DIR **d) {
                 (void) closedir(*d);
 }
 
-static int remove_children(int fd, dev_t dev, unsigned depth, struct error *err) {
-        if (depth > TREE_DEPTH_MAX)
-                return error_set(err, -ELOOP, "more than %d levels of directories", TREE_DEPTH_MAX);
+static int remove_children(struct removal *x, int fd, unsigned depth, struct error *err) {
         int copy = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         _cleanup_(closedirp) DIR *d = copy >= 0 ? fdopendir(copy) : NULL;
         if (!d) {
@@ -239,7 +259,7 @@ static int remove_children(int fd, dev_t dev, unsigned depth, struct error *err)
                         return errno ? error_errno(err, errno, "cannot read directory") : 0;
                 if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
                         continue;
-                int r = remove_entry(fd, e->d_name, dev, depth, err);
+                int r = remove_entry(x, fd, e->d_name, depth, err);
                 if (r < 0)
                         return r;
         }
@@ -247,9 +267,26 @@ static int remove_children(int fd, dev_t dev, unsigned depth, struct error *err)
 
 int fd_remove_tree_at(int dirfd, const char *path, struct error *err) {
         struct stat st;
-        if (fstatat(dirfd, path, &st, AT_SYMLINK_NOFOLLOW) < 0)
-                return errno == ENOENT ? 0 : error_errno(err, errno, "cannot stat \"%s\"", path);
-        return remove_entry(dirfd, path, st.st_dev, 0, err);
+        if (unlinkat(dirfd, path, 0) == 0 || errno == ENOENT)
+                return 0;
+        if (errno != EISDIR && errno != EPERM)
+                return error_errno(err, errno, "cannot remove \"%s\"", path);
+        _cleanup_fd_ int top = openat(dirfd, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (top < 0)
+                return errno == ENOENT ? 0 : error_errno(err, errno, "cannot open \"%s\"", path);
+        if (fstat(top, &st) < 0)
+                return error_errno(err, errno, "cannot stat \"%s\"", path);
+        struct removal x = { .dev = st.st_dev, .top = top };
+        for (;;) {
+                unsigned moved = x.moved;
+                int r = remove_children(&x, top, 0, err);
+                if (r < 0)
+                        return error_wrap(err, "%s", path);
+                if (unlinkat(dirfd, path, AT_REMOVEDIR) == 0 || errno == ENOENT)
+                        return 0;
+                if (errno != ENOTEMPTY || x.moved == moved)
+                        return error_errno(err, errno, "cannot remove directory \"%s\"", path);
+        }
 }
 
 int fd_reflink(int src, int dst, struct error *err) {

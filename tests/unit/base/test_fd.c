@@ -67,6 +67,32 @@ static void replace_is_whole(void **state) {
         assert_int_equal(fd_replace_file_at(root, "missing/f", "x", 1, 0600, &e), -ENOENT);
 }
 
+static void trees_of_any_depth_are_removed(void **state) {
+        (void) state;
+        struct error e = ERROR_INIT;
+        struct stat st;
+        assert_int_equal(mkdirat(root, "deep", 0755), 0);
+        for (unsigned branch = 0; branch < 2; branch++) {
+                int at = openat(root, "deep", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+                for (unsigned i = 0; i < 3000; i++) { /* far beyond PATH_MAX and the limit of descriptors */
+                        assert_int_equal(mkdirat(at, branch && i == 0 ? "e" : "d", 0755), 0);
+                        int next = openat(at, branch && i == 0 ? "e" : "d", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+                        assert_true(next >= 0);
+                        fd_close(at);
+                        at = next;
+                        if (i % 500 == 0)
+                                fd_close(openat(at, "file", O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+                }
+                fd_close(at);
+        }
+        /* A name that is in the way of what is brought up. */
+        assert_int_equal(mkdirat(root, "deep/.deep.0", 0755), 0);
+        fd_close(openat(root, "deep/.deep.0/x", O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+        fd_close(openat(root, "deep/.deep.1", O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+        assert_int_equal(fd_remove_tree_at(root, "deep", &e), 0);
+        assert_int_equal(fstatat(root, "deep", &st, 0), -1);
+}
+
 static void make_and_remove_trees(void **state) {
         (void) state;
         struct error e = ERROR_INIT;
@@ -106,6 +132,7 @@ int main(void) {
                 cmocka_unit_test(beneath_refuses_escapes),
                 cmocka_unit_test(replace_is_whole),
                 cmocka_unit_test(make_and_remove_trees),
+                cmocka_unit_test(trees_of_any_depth_are_removed),
                 cmocka_unit_test(stealing),
         };
         return cmocka_run_group_tests(tests, set_up, tear_down);
