@@ -20,7 +20,7 @@ static void print_json(const char *code, const char *message) {
         fprintf(stderr, "%s\n", text ? text : "{\"error\":{\"code\":\"failure\",\"message\":\"out of memory\"}}");
 }
 
-static void print_error(const char *code, const char *fmt, va_list ap) {
+__attribute__((format(printf, 2, 0))) static void print_error(const char *code, const char *fmt, va_list ap) {
         _cleanup_free_ char *message = mem_vprintf(fmt, ap);
         _cleanup_free_ char *safe = text_safe(message);
 

@@ -67,6 +67,8 @@ static void print_commands(const json_t *commands) {
                 table_cell(t, member_str(one, "process_id"));
                 if (json_is_object(exit) && *member_str(exit, "signal"))
                         table_cell(t, member_str(exit, "signal"));
+                else if (json_is_object(exit) && member_int(exit, "exitCode", -1) < 0)
+                        table_cell(t, "not started");
                 else if (json_is_object(exit))
                         table_cellf(t, "exited %lld", (long long) member_int(exit, "exitCode", -1));
                 else

@@ -227,6 +227,7 @@ static int result_code(const struct exec_stream *s, const struct attach_result *
                 }
                 return r->signal ? told_signal(r->signal) : r->exit_code;
         case ATTACH_DETACHED:
+                fputc('\n', stderr); /* the cursor is wherever the sandbox has left it */
                 cli_note("detached; the command runs on: cspace shell --attach %s %s", s->process, s->sandbox);
                 return CLI_OK;
         case ATTACH_ABANDONED:
