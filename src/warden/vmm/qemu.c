@@ -168,6 +168,12 @@ static void snapshot_migrated(struct qemu *q, const char *status) {
         qmp_send(q->qmp, on_snapshot_command, q, "quit", NULL); /* its socket's end is the next step */
 }
 
+/* Guest memory is in a file that is mapped, not in the stream of the state. */
+static void leave_memory_out(struct qemu *q, qmp_cb cb) {
+        qmp_send(q->qmp, cb, q, "migrate-set-capabilities", "{s:[{s:s,s:b}]}", "capabilities", "capability",
+                 "x-ignore-shared", "state", 1);
+}
+
 static void op_snapshot(struct vmm *v, vmm_done cb, void *arg) {
         struct qemu *q = of(v);
         struct error e = ERROR_INIT;
@@ -180,8 +186,7 @@ static void op_snapshot(struct vmm *v, vmm_done cb, void *arg) {
         q->snap.cb = cb;
         q->snap.arg = arg;
         qmp_send(q->qmp, on_snapshot_command, q, "stop", NULL);
-        qmp_send(q->qmp, on_snapshot_command, q, "migrate-set-capabilities", "{s:[{s:s,s:b},{s:s,s:b}]}",
-                 "capabilities", "capability", "x-ignore-shared", "state", 1, "capability", "events", "state", 1);
+        leave_memory_out(q, on_snapshot_command);
         qmp_send_fd(q->qmp, on_snapshot_command, q, q->cfg.state, "state");
         qmp_send(q->qmp, on_snapshot_command, q, "migrate", "{s:s}", "uri", "fd:state");
 }
@@ -306,9 +311,7 @@ static int connect_qmp(struct qemu *q, struct error *err) {
                 char uri[16];
                 snprintf(uri, sizeof(uri), "fd:%d", QEMU_FD_STATE);
                 q->loading = true;
-                qmp_send(q->qmp, on_start_command, q, "migrate-set-capabilities", "{s:[{s:s,s:b},{s:s,s:b}]}",
-                         "capabilities", "capability", "x-ignore-shared", "state", 1, "capability", "events",
-                         "state", 1);
+                leave_memory_out(q, on_start_command);
                 qmp_send(q->qmp, on_start_command, q, "migrate-incoming", "{s:s}", "uri", uri);
         }
         return 0;

@@ -27,6 +27,7 @@
 #include "base/str.h"
 
 #define TCG_CACHE_MB 64
+#define HEAP_PIECE (256 * 1024)
 #define QEMU_SYSTEM "/usr/bin/qemu-system-x86_64"
 #define QEMU_MICROVM "/usr/bin/qemu-system-x86_64-microvm" /* same package: KVM only, far fewer libraries */
 
@@ -121,6 +122,7 @@ static void add_devices(struct args *a, const struct vmm_config *c, bool boot) {
         add(a, "-chardev");
         add(a, "socket,id=qmp,fd=%d,server=on,wait=off", QEMU_FD_QMP);
         add2(a, "-mon", "chardev=qmp,mode=control");
+        add2(a, "-global", "migration.x-events=on");
 }
 
 static void add_kernel(struct args *a, bool kvm, unsigned khz) {
@@ -163,6 +165,10 @@ int qemu_env(const struct vmm_config *c, struct buf *out, size_t *ret_n, struct 
         struct args a = { .out = out };
         add(&a, "LD_PRELOAD=%s", c->ropen);
         add(&a, "CSPACE_ROPEN=%d:%s", QEMU_FD_MEM, QEMU_MEM_PATH);
+        /* An arena of its own would grow a page and an mprotect() at a time under the vCPU thread,
+         * some hundred times while a restored guest runs its first command. */
+        add(&a, "MALLOC_ARENA_MAX=1");
+        add(&a, "MALLOC_TOP_PAD_=%d", HEAP_PIECE);
         if (a.err < 0)
                 return error_errno(err, a.err, "environment of the VM");
         *ret_n = a.n;

@@ -14,8 +14,9 @@
 #include "base/str.h"
 
 /*
- * Answers come in the order of the commands, so a ring of callbacks is all the bookkeeping; an id
- * is sent along and checked, so that a VM that answers out of turn is found out.
+ * Answers come in the order of the commands, so a ring of callbacks is all the bookkeeping. Commands
+ * are as short as can be and carry no id: QEMU takes them off the socket one byte at a time, with a
+ * turn of its loop for each.
  */
 
 struct command {
@@ -61,9 +62,8 @@ static void fail(struct qmp *q, int err, const char *why) {
         q->h->on_close(q->arg, err, why);
 }
 
-static void answered(struct qmp *q, const json_t *o, const json_t *result, const json_t *error) {
-        json_int_t id = json_integer_value(json_object_get(o, "id"));
-        if (q->first == q->next || id != (json_int_t) q->first)
+static void answered(struct qmp *q, const json_t *result, const json_t *error) {
+        if (q->first == q->next)
                 return fail(q, -EPROTO, "an answer that nothing was asked for");
         struct command c = q->ring[q->first++ % QMP_COMMANDS_MAX];
         if (!c.cb)
@@ -85,7 +85,7 @@ static void on_line(struct qmp *q, const char *line, size_t n) {
         if (event)
                 q->h->on_event(q->arg, event, json_object_get(o, "data"));
         else if (result || error)
-                answered(q, o, result, error);
+                answered(q, result, error);
         else if (json_object_get(o, "QMP") && !q->greeted) {
                 q->greeted = true;
                 q->h->on_greeting(q->arg);
@@ -174,8 +174,8 @@ void qmp_free(struct qmp *q) {
         free(q);
 }
 
-static char *compose(struct qmp *q, const char *command, json_t *args) {
-        _cleanup_json_ json_t *o = json_pack("{s:s, s:i}", "execute", command, "id", (int) q->next);
+static char *compose(const char *command, json_t *args) {
+        _cleanup_json_ json_t *o = json_pack("{s:s}", "execute", command);
         if (o && args)
                 json_object_set(o, "arguments", args);
         char *text = o ? json_dumps(o, JSON_COMPACT) : NULL;
@@ -212,7 +212,7 @@ void qmp_send(struct qmp *q, qmp_cb cb, void *arg, const char *command, const ch
                 args = json_vpack_ex(NULL, 0, fmt, ap);
                 va_end(ap);
         }
-        _cleanup_free_ char *line = usable(q) && (args || !fmt) ? compose(q, command, args) : NULL;
+        _cleanup_free_ char *line = usable(q) && (args || !fmt) ? compose(command, args) : NULL;
         sent(q, line && stream_write(q->s, line, strlen(line)) == 0, cb, arg, command);
 }
 
@@ -220,7 +220,7 @@ void qmp_send(struct qmp *q, qmp_cb cb, void *arg, const char *command, const ch
  * socket directly, which is right as long as nothing is queued before them. */
 void qmp_send_fd(struct qmp *q, qmp_cb cb, void *arg, int fd, const char *name) {
         _cleanup_json_ json_t *args = json_pack("{s:s}", "fdname", name);
-        _cleanup_free_ char *line = usable(q) && args && stream_queued(q->s) == 0 ? compose(q, "getfd", args) : NULL;
+        _cleanup_free_ char *line = usable(q) && args && stream_queued(q->s) == 0 ? compose("getfd", args) : NULL;
         bool ok = false;
         if (line) {
                 union {

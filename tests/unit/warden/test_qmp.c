@@ -124,10 +124,10 @@ static void chain_in_order(void **state) {
         ssize_t n = read(f->server, buf, sizeof(buf) - 1);
         assert_true(n > 0);
         buf[n] = '\0';
-        assert_string_equal(buf, "{\"execute\":\"qmp_capabilities\",\"id\":0}\n"
-                                 "{\"execute\":\"migrate\",\"id\":1,\"arguments\":{\"uri\":\"fd:x\",\"list\":[true]}}\n");
-        put(f, "{\"return\": {\"n\": 1}, \"id\": 0}\r\n{\"event\": \"MIGRATION\", \"data\": {\"status\": \"setup\"}, "
-               "\"timestamp\": {}}\r\n{\"id\": 1, \"err");
+        assert_string_equal(buf, "{\"execute\":\"qmp_capabilities\"}\n"
+                                 "{\"execute\":\"migrate\",\"arguments\":{\"uri\":\"fd:x\",\"list\":[true]}}\n");
+        put(f, "{\"return\": {\"n\": 1}}\r\n{\"event\": \"MIGRATION\", \"data\": {\"status\": \"setup\"}, "
+               "\"timestamp\": {}}\r\n{\"err");
         UNTIL(f, strcmp(f->order, "1") == 0);
         put(f, "or\": {\"class\": \"GenericError\", \"desc\": \"no such file\"}}\r\n");
         UNTIL(f, f->order[1]);
@@ -147,7 +147,7 @@ static void descriptor_is_handed_over(void **state) {
         ssize_t n = recvmsg(f->server, &m, 0);
         assert_true(n > 0);
         buf[n] = '\0';
-        assert_string_equal(buf, "{\"execute\":\"getfd\",\"id\":0,\"arguments\":{\"fdname\":\"state\"}}\n");
+        assert_string_equal(buf, "{\"execute\":\"getfd\",\"arguments\":{\"fdname\":\"state\"}}\n");
         struct cmsghdr *c = CMSG_FIRSTHDR(&m);
         int got = -1;
         if (c)
@@ -157,15 +157,15 @@ static void descriptor_is_handed_over(void **state) {
         close(got);
         close(p[0]);
         close(p[1]);
-        put(f, "{\"return\": {}, \"id\": 0}\n");
+        put(f, "{\"return\": {}}\n");
         UNTIL(f, f->order[0]);
 }
 
 static void garbage_ends_the_connection(void **state) {
         struct fixture *f = *state;
         static const char *const bad[] = {
-                "nonsense\n", "[1]\n", "{\"return\": {}, \"id\": 7}\n", "{}\n", "{\"QMP\": 1}\n{\"QMP\": 1}\n",
-                "{\"return\": {}}\n{\"return\": {}}\n", "{\"a\":\"\\u0000\"}\n", "{\"return\":{},\"return\":{},\"id\":0}\n",
+                "nonsense\n", "[1]\n", "{\"return\": {}}\n{\"error\": {}}\n", "{}\n", "{\"QMP\": 1}\n{\"QMP\": 1}\n",
+                "{\"return\": {}}\n{\"return\": {}}\n", "{\"a\":\"\\u0000\"}\n", "{\"return\":{},\"return\":{}}\n",
         };
         (void) f;
         for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
@@ -207,7 +207,7 @@ static void freed_inside_a_callback(void **state) {
         struct fixture *f = *state;
         f->free_in_callback = true;
         qmp_send(f->q, answered, f, "stop", NULL);
-        put(f, "{\"return\": {\"n\": 4}, \"id\": 0}\n{\"event\": \"STOP\"}\n");
+        put(f, "{\"return\": {\"n\": 4}}\n{\"event\": \"STOP\"}\n");
         UNTIL(f, f->order[0]);
         uv_run(&f->loop, UV_RUN_NOWAIT);
         assert_string_equal(f->events, "");
