@@ -50,6 +50,8 @@ void cgroup_locate(const char *mountinfo, const char *self, struct cgroup_where 
 /* Makes the bases. Never fails for want of cgroups: then version is "none". */
 int cgroups_open(struct cgroups *cg, int run_fd, const char *name, struct error *err);
 void cgroups_close(struct cgroups *cg);
+/* Those that are empty, at the end of a program that leaves nothing running. */
+void cgroups_remove_bases(int run_fd);
 
 int cgroup_make(const struct cgroups *cg, const char *leaf, struct error *err); /* there already: fine */
 int cgroup_limit(const struct cgroups *cg, const char *leaf, const struct cgroup_limits *l, struct error *err);

@@ -263,6 +263,16 @@ int cgroups_open(struct cgroups *cg, int run_fd, const char *name, struct error 
         return 0;
 }
 
+void cgroups_remove_bases(int run_fd) {
+        _cleanup_free_ char(*dir)[PATH_MAX] = calloc(CGROUP_KIND_MAX_, PATH_MAX);
+        if (!dir)
+                return;
+        read_bases(run_fd, dir);
+        for (unsigned k = 0; k < CGROUP_KIND_MAX_; k++)
+                if (dir[k][0])
+                        (void) rmdir(dir[k]);
+}
+
 void cgroups_close(struct cgroups *cg) {
         for (unsigned k = 0; k < CGROUP_KIND_MAX_; k++)
                 cg->base[k] = fd_close(cg->base[k]);

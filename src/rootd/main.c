@@ -31,6 +31,7 @@
 #include "rootd/server.h"
 
 #define ROOTD_NICE (-10)
+#define FILES_MAX 65536
 
 static void on_signal(uv_signal_t *s, int number) {
         log_info("signal %d: ending; sandboxes go on", number);
@@ -58,6 +59,18 @@ static int reduce_rights(struct error *err) {
         if (r < 0)
                 return error_set(err, -EPERM, "cannot give up capabilities (step %d)", -r);
         return 0;
+}
+
+/* Three descriptors a sandbox and eleven a slot: more than the usual soft limit at some hundreds. */
+static void raise_file_limit(void) {
+        struct rlimit l;
+        if (getrlimit(RLIMIT_NOFILE, &l) < 0)
+                return;
+        struct rlimit wanted = { FILES_MAX, l.rlim_max > FILES_MAX ? l.rlim_max : FILES_MAX };
+        if (setrlimit(RLIMIT_NOFILE, &wanted) == 0)
+                return;
+        l.rlim_cur = l.rlim_max;
+        (void) setrlimit(RLIMIT_NOFILE, &l);
 }
 
 static int open_parts(struct rootd *r, struct error *err) {
@@ -95,9 +108,12 @@ static void close_parts(struct rootd *r) {
         server_free(r->server);
         r->server = NULL;
         build_free_all(r);
+        unsigned left = r->n_placements;
         placement_free_all(r);
         pool_free(r->pool);
         views_close(&r->views);
+        if (left == 0)
+                cgroups_remove_bases(r->dirs.run_own);
         cgroups_close(&r->cgroups);
         instance_drop(&r->instance);
         dirs_close(&r->dirs);
@@ -152,6 +168,7 @@ int main(int argc, char **argv) {
         (void) umask(022);
         (void) signal(SIGPIPE, SIG_IGN);
         (void) prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+        raise_file_limit();
         /* A create waits for us: ahead of busy guests. Children go back to 0. */
         (void) setpriority(PRIO_PROCESS, 0, ROOTD_NICE);
         r.loop = uv_default_loop();
