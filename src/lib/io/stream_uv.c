@@ -39,6 +39,9 @@
 #define READ_BURST 8               /* reads per wake-up */
 #define KEEP_QUEUE (256u * 1024)   /* an empty queue larger than this is given back */
 #define IOV_MAX_PIECES 8
+#define KEEPALIVE_IDLE_S 60
+#define KEEPALIVE_INTERVAL_S 15
+#define KEEPALIVE_COUNT 4
 
 enum kind { KIND_TCP, KIND_UNIX, KIND_PIPE, KIND_CHAR };
 
@@ -111,7 +114,7 @@ static void update(struct uv_stream *s) {
                         ev |= UV_WRITABLE;
                 /* An error found inside stream_write() is told from the loop; the descriptor is
                  * in a state in which it is reported at once. */
-                if (s->werr && !ev && !s->quiet)
+                if (s->werr && !s->quiet)
                         ev |= UV_WRITABLE;
                 if (!ev && !s->quiet && !s->closing)
                         ev = UV_PRIORITIZED;
@@ -184,7 +187,7 @@ static void flush(struct uv_stream *s) {
         if (after < before && s->closing)
                 (void) uv_timer_again(&s->linger);
         bool low = before > STREAM_LOW_WATER && after <= STREAM_LOW_WATER;
-        if ((low || (before > 0 && after == 0)) && !silent(s) && s->base.handler->on_drain)
+        if ((low || (before > 0 && after == 0)) && !silent(s) && s->base.handler && s->base.handler->on_drain)
                 s->base.handler->on_drain(s->base.arg);
 }
 
@@ -348,6 +351,10 @@ static void check_hangup(struct uv_stream *s) {
 /* A write has failed. While the owner reads, a peer that is gone shows itself at the end of what
  * it had sent; otherwise the owner hears of it now, unless that would lose unread bytes. */
 static void check_werr(struct uv_stream *s) {
+        if (!s->base.handler) {
+                s->quiet = true;
+                return;
+        }
         if (s->reading && !s->eof) {
                 struct pollfd p = { .fd = s->fd, .events = 0 };
                 if (poll(&p, 1, 0) == 1 && (p.revents & (POLLHUP | POLLERR)))
@@ -472,6 +479,16 @@ void stream_fd_close_is_cut(struct stream *st) {
         of(st)->close_is_cut = true;
 }
 
+/* Messages go out when they are written; a peer that vanished without a word is noticed. */
+static void tune_tcp(int fd) {
+        static const int on = 1, idle_s = KEEPALIVE_IDLE_S, interval_s = KEEPALIVE_INTERVAL_S, count = KEEPALIVE_COUNT;
+        (void) setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+        (void) setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+        (void) setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
+        (void) setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof interval_s);
+        (void) setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
+}
+
 int stream_from_fd(uv_loop_t *loop, int fd, struct stream **ret, struct error *err) {
         _cleanup_fd_ int own = fd;
         enum kind kind = KIND_PIPE;
@@ -481,10 +498,8 @@ int stream_from_fd(uv_loop_t *loop, int fd, struct stream **ret, struct error *e
         r = fd_cloexec(fd, 1, err);
         if (r < 0)
                 return r;
-        if (kind == KIND_TCP) {
-                int on = 1;
-                (void) setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-        }
+        if (kind == KIND_TCP)
+                tune_tcp(fd);
 
         struct uv_stream *s = calloc(1, sizeof *s);
         if (!s)

@@ -438,6 +438,11 @@ static void pause_body(struct fixture *f, struct seen *s) {
         fx->in_call = false;
 }
 
+static void start_sized(struct fixture *f, struct seen *s) {
+        (void) f;
+        assert_int_equal(CALL(http_x_start(s->x, 200, NULL, 0, 3)), 0);
+}
+
 static void test_expect_continue(void **state) {
         (void) state;
         struct fixture f;
@@ -465,10 +470,23 @@ static void test_expect_continue(void **state) {
         /* Answered at once: no 100, and whether a body follows is unknown, so the connection ends. */
         f.on_request = answer_ok;
         f.on_end = NULL;
+        uint64_t since = uv_now(&f.loop);
         say(&f, EXPECTING(5));
         expect(&f, "HTTP/1.1 200 OK" CRLF "Content-Length: 2" CRLF "Connection: close" CRLF CRLF "ok");
         expect_close(&f);
         assert_int_equal(f.x[3].n_done, 1);
+        assert_true(uv_now(&f.loop) - since < HTTP_DISCARD_MS - 1000);
+        teardown(&f);
+        /* No 100 once the answer has begun. */
+        setup(&f, NULL);
+        f.on_request = start_sized;
+        say(&f, EXPECTING(5));
+        RUN_UNTIL(&f.loop, f.n == 1);
+        run_pending(&f.loop);
+        expect(&f, "HTTP/1.1 200 OK" CRLF "Content-Length: 3" CRLF "Connection: close" CRLF CRLF);
+        run_pending(&f.loop);
+        hear(&f);
+        assert_int_equal(f.got.len, 0);
         teardown(&f);
 }
 
@@ -695,9 +713,13 @@ static void test_early_answer(void **state) {
         say(&f, POST(10000000));
         expect(&f, "HTTP/1.1 200 OK" CRLF "Content-Length: 2" CRLF "Connection: close" CRLF CRLF "ok");
         static char piece[64 * 1024];
-        for (int i = 0; i < 40; i++)
-                (void) send(f.peer, piece, sizeof piece, MSG_NOSIGNAL), run_pending(&f.loop);
+        uint64_t since = uv_now(&f.loop);
+        for (int i = 0; i < 40; i++) {
+                (void) send(f.peer, piece, sizeof piece, MSG_NOSIGNAL);
+                run_pending(&f.loop);
+        }
         RUN_UNTIL(&f.loop, f.x[2].n_done);
+        assert_true(uv_now(&f.loop) - since < HTTP_DISCARD_MS - 1000); /* by its size, not its age */
         expect_close(&f);
         teardown(&f);
 }

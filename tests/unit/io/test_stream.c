@@ -290,6 +290,31 @@ static void test_failed_write_while_paused(void **state) {
         loop_done(&loop);
 }
 
+/* A peer that only refuses to read gives no hang-up to wait for. */
+static void test_peer_refuses_to_read(void **state) {
+        (void) state;
+        for (int reading = 0; reading < 2; reading++) {
+                uv_loop_t loop;
+                uv_loop_init(&loop);
+                int fds[2];
+                struct end a;
+                make_pair(AF_UNIX, fds);
+                end_init(&a, &loop, fds[0]);
+                if (reading)
+                        stream_read_start(a.s);
+                assert_int_equal(shutdown(fds[1], SHUT_RD), 0);
+                assert_int_equal(stream_write(a.s, "x", 1), -EPIPE);
+                assert_int_equal(a.n_err, 0);
+                RUN_UNTIL(&loop, a.n_err);
+                assert_int_equal(a.err, -EPIPE);
+                assert_true(count_rounds(&loop) < 10);
+                assert_int_equal(a.n_err, 1);
+                close(fds[1]);
+                end_done(&a);
+                loop_done(&loop);
+        }
+}
+
 /* After its end of file, a Unix peer that is gone entirely is reported; one that only shut down
  * is not. */
 static void test_gone_after_eof(void **state) {
@@ -660,6 +685,7 @@ int main(void) {
                 cmocka_unit_test(test_abort_resets),
                 cmocka_unit_test(test_answer_survives_failed_write),
                 cmocka_unit_test(test_failed_write_while_paused),
+                cmocka_unit_test(test_peer_refuses_to_read),
                 cmocka_unit_test(test_gone_after_eof),
                 cmocka_unit_test(test_hangup_of_device),
                 cmocka_unit_test(test_paused_hangup_is_quiet),

@@ -257,6 +257,22 @@ static void test_chunk_limits(void **state) {
         expect_n(HTTP1_REQUESTS, false, (const char *) buf_data(&b), b.len, CH_OK "error 431");
 }
 
+/* No line too long, not too many of them, but too much together. */
+static void test_trailers_together(void **state) {
+        (void) state;
+        _cleanup_buf_ struct buf b = { 0 };
+        buf_puts(&b, CH "0" CRLF);
+        size_t start = b.len;
+        while (b.len - start <= LIMIT_HTTP_HEAD) {
+                buf_puts(&b, "A: ");
+                for (int i = 0; i < 1000; i++)
+                        buf_puts(&b, "b");
+                buf_puts(&b, CRLF);
+        }
+        buf_puts(&b, CRLF);
+        expect_n(HTTP1_REQUESTS, false, (const char *) buf_data(&b), b.len, CH_OK "error 431");
+}
+
 static void test_smuggling(void **state) {
         (void) state;
         static const char *const refused[] = {
@@ -587,7 +603,8 @@ int main(void) {
         srand(1);
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_requests),       cmocka_unit_test(test_chunked),
-                cmocka_unit_test(test_chunk_limits),   cmocka_unit_test(test_smuggling),
+                cmocka_unit_test(test_chunk_limits),   cmocka_unit_test(test_trailers_together),
+                  cmocka_unit_test(test_smuggling),
                 cmocka_unit_test(test_other_statuses), cmocka_unit_test(test_head_limits),
                 cmocka_unit_test(test_responses),      cmocka_unit_test(test_stops_at_end),
                 cmocka_unit_test(test_fields),         cmocka_unit_test(test_writers),
