@@ -31,7 +31,7 @@ def test_life_of_a_sandbox(cli):
 def test_two_sandboxes_are_two_computers(cli):
     ids = [cli.create(), cli.create()]
     try:
-        script = 'cat /proc/sys/kernel/random/uuid; head -c 16 /dev/urandom | od -x; python3 -c "import random; print(random.random())"; hostname'
+        script = 'cat /proc/sys/kernel/random/uuid; head -c 16 /dev/urandom | od -An -x; python3 -c "import random; print(random.random())"; hostname'
         a, b = [cli.out('exec', i, '--', 'sh', '-c', script).splitlines() for i in ids]
         assert len(a) == len(b) == 4 and not any(x == y for x, y in zip(a, b))
         now = [int(cli.out('exec', i, '--', 'date', '+%s')) for i in ids]

@@ -16,7 +16,7 @@ def here(tmp_path, monkeypatch):
 @pytest.fixture
 def there(cli, sandbox, request):
     """A new folder in the sandbox."""
-    path = f'/root/{request.node.name.replace("/", "_")[:80]}'.encode('ascii', 'replace').decode().replace('?', '_')
+    path = f'/srv/{request.node.name.replace("/", "_")[:80]}'.encode('ascii', 'replace').decode().replace('?', '_')
     assert cli('exec', sandbox, '--', 'sh', '-c', 'rm -rf "$1" && mkdir "$1"', 'sh', path).returncode == 0
     return path
 
