@@ -247,12 +247,16 @@ static void closedirp(DIR **d) {
 }
 
 static int copy_subset(struct subset *s, int to) {
-        _cleanup_(closedirp) DIR *d = fdopendir(s->fd);
+        /* Opened anew: btrfs lists what was there when the folder was opened, and depmod came after that. */
+        int again = openat(s->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        _cleanup_(closedirp) DIR *d = again < 0 ? NULL : fdopendir(again);
         int r = 0;
 
+        if (!d)
+                return error_errno(s->err, errno, "cannot read the folder of modules");
         for (size_t i = 0; i < s->m.n_order && r == 0; i++)
                 r = copy_module(s->fd, to, s->m.order[i], s->err);
-        for (struct dirent *e; d && r == 0 && (e = readdir(d));)
+        for (struct dirent *e; r == 0 && (e = readdir(d));)
                 if (str_has_prefix(e->d_name, "modules."))
                         r = copy_module(s->fd, to, e->d_name, s->err);
         return r;

@@ -63,6 +63,32 @@ def test_same_archive_same_digest(bench, tar):
     assert a.last['digest'] == b.last['digest']
 
 
+@pytest.fixture
+def btrfs(bench):
+    image, where = os.path.join(bench.folder, 'fs.img'), os.path.join(bench.folder, 'fs')
+    with open(image, 'wb') as f:
+        f.truncate(1 << 30)
+    os.mkdir(where)
+    if subprocess.run(['mkfs.btrfs', '-q', image], check=False).returncode or \
+            subprocess.run(['mount', '-o', 'loop', image, where], check=False).returncode:
+        pytest.skip('no btrfs can be made and mounted here')
+    yield where
+    subprocess.run(['umount', where], check=True)
+    os.unlink(image)
+
+
+def test_same_digest_on_another_filesystem(bench, tar, btrfs):
+    path = tar().root().add('etc/x', bytes(100000)).close()
+    here = bench.tar(tar=path)
+    folder = os.path.join(btrfs, 'b')
+    os.mkdir(folder, 0o700)
+    os.chown(folder, conftest.UID_BASE, conftest.UID_BASE)
+    there = bench.tar(tar=path, folder=folder)
+    assert there.code == 0, there.last
+    assert 'modules.dep' in here.ls(f'/lib/modules/{conftest.RELEASE}')
+    assert here.last['digest'] == there.last['digest']
+
+
 def test_users(bench, tar):
     r = bench.tar(tar=tar().root().close())
     assert 'root:x:0:0:root:/root:/bin/sh\n' in r.cat('/etc/passwd')
