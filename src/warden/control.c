@@ -15,22 +15,13 @@ struct control_call {
         uv_timer_t timer;
         struct buf answer;
         int status;
-        bool opening; /* link_open() has not called back */
-        bool closed;  /* the timer's handle is gone */
         bool done;
 };
 
-static void maybe_free(struct control_call *c) {
-        if (c->opening || !c->closed)
-                return;
-        buf_done(&c->answer);
-        free(c);
-}
-
 static void on_timer_closed(uv_handle_t *h) {
         struct control_call *c = h->data;
-        c->closed = true;
-        maybe_free(c);
+        buf_done(&c->answer);
+        free(c);
 }
 
 static void finish(struct control_call *c, int err, const struct error *e, const json_t *answer) {
@@ -85,36 +76,23 @@ static const struct http_call_ops http_ops = {
         .on_error = on_error,
 };
 
-static void send_request(struct control_call *c, struct stream *s) {
+static int send_request(struct control_call *c, struct stream *s, struct error *err) {
         _cleanup_free_ char *body = c->r.body ? c->r.body(c->r.arg) : NULL;
         size_t n = body ? strlen(body) : 0;
         if (c->r.body && !body) {
                 stream_abort(s);
-                return fail(c, -ENOMEM, "request");
+                return error_set(err, -ENOMEM, "out of memory");
         }
         const struct http_header headers[] = { { "Host", "control" }, { "Content-Type", "application/json" } };
         int r = http_call_new(c->timer.loop, s, c->r.method, c->r.path, headers, body ? 2 : 1, (int64_t) n, &http_ops, c,
-                              &c->http, NULL);
+                              &c->http, err);
         if (r >= 0 && n > 0)
                 r = http_call_write(c->http, body, n);
         if (r >= 0 && n > 0)
                 r = http_call_end(c->http);
         if (body)
                 explicit_bzero(body, n);
-        if (r < 0 && r != -EPIPE)
-                fail(c, r, "request");
-}
-
-static void on_open(void *arg, int err, struct stream *s) {
-        struct control_call *c = arg;
-        c->opening = false;
-        if (c->done) {
-                stream_abort(s);
-                return maybe_free(c);
-        }
-        if (err < 0)
-                return fail(c, err, "not reached");
-        send_request(c, s);
+        return r < 0 && r != -EPIPE ? error_errno(err, r, "agent: %s %s", c->r.method, c->r.path) : 0;
 }
 
 static void on_timeout(uv_timer_t *t) {
@@ -130,14 +108,19 @@ int control_call(uv_loop_t *loop, struct link *l, const struct control_request *
                 return error_set(err, -ENOMEM, "out of memory");
         c->r = *r;
         c->answer = BUF_INIT(CONTROL_ANSWER_MAX);
-        int e = link_open(l, "control", on_open, c);
-        if (e < 0) {
-                free(c);
-                return error_errno(err, e, "agent: %s %s", r->method, r->path);
-        }
-        c->opening = true;
         uv_timer_init(loop, &c->timer);
         c->timer.data = c;
+        struct stream *s;
+        int e = link_open_early(l, "control", &s);
+        if (e < 0)
+                e = error_errno(err, e, "agent: %s %s", r->method, r->path);
+        else
+                e = send_request(c, s, err);
+        if (e < 0) {
+                http_call_free(c->http);
+                uv_close((uv_handle_t *) &c->timer, on_timer_closed);
+                return e;
+        }
         uv_timer_start(&c->timer, on_timeout, r->timeout_ms, 0);
         *ret = c;
         return 0;

@@ -18,8 +18,8 @@ struct control_call;
 /* err 0 with the answer's object, or a negative errno with its text. */
 typedef void (*control_cb)(void *arg, int err, const struct error *e, const json_t *answer);
 
-/* Makes the body when the stream is open, so that a time in it is fresh; a malloc'd string which is
- * wiped and freed. */
+/* Makes the body just before it is sent, so that a time in it is fresh; a malloc'd string which is wiped
+ * and freed. */
 typedef char *(*control_body)(void *arg);
 
 struct control_request {

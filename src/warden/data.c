@@ -231,6 +231,16 @@ static void write_client(struct conn *c) {
 
 /* ---- opening ------------------------------------------------------------------------------- */
 
+static void is_open(struct conn *c, struct stream *s) {
+        c->s = s;
+        c->state = CONN_OPEN;
+        c->deadline = 0;
+        stream_set_handler(s, &guest_handler, c);
+        say(c, "200 OK\n");
+        stream_read_start(s);
+        update(c);
+}
+
 static void on_opened(void *arg, int err, struct stream *s) {
         struct conn *c = arg;
         c->opening = false;
@@ -242,13 +252,7 @@ static void on_opened(void *arg, int err, struct stream *s) {
                 return refuse(c, "502 closed\n");
         if (err < 0)
                 return refuse(c, err == -EAGAIN ? "503 too many streams\n" : "503 the guest does not answer\n");
-        c->s = s;
-        c->state = CONN_OPEN;
-        c->deadline = 0;
-        stream_set_handler(s, &guest_handler, c);
-        say(c, "200 OK\n");
-        stream_read_start(s);
-        update(c);
+        is_open(c, s);
 }
 
 static void open_stream(struct conn *c) {
@@ -259,9 +263,14 @@ static void open_stream(struct conn *c) {
                 return;
         }
         snprintf(authority, sizeof(authority), "127.0.0.1:%u", c->port);
-        int r = link_open(l, authority, on_opened, c);
+        /* The agent itself is always there; the client need not wait for it to say so. */
+        struct stream *s;
+        bool agent = c->port == AGENT_PORT;
+        int r = agent ? link_open_early(l, authority, &s) : link_open(l, authority, on_opened, c);
         if (r < 0)
                 return refuse(c, r == -EAGAIN ? "503 too many streams\n" : "503 no link\n");
+        if (agent)
+                return is_open(c, s);
         c->state = CONN_OPENING;
         c->opening = true;
 }

@@ -62,7 +62,7 @@ struct warden {
         struct {
                 warden_ready_cb cb;
                 void *arg;
-                json_t *json; /* until sent */
+                json_t *json; /* until answered: a lost session means once more */
                 uint64_t sent_us;
                 struct control_call *call;
         } identify;
@@ -227,11 +227,9 @@ static char *identify_body(void *arg) {
         snprintf(now, sizeof(now), "%lld", (long long) clock_real_ns());
         json_object_set_new(w->identify.json, "entropy", json_string(text));
         json_object_set_new(w->identify.json, "timeNs", json_string(now));
-        char *body = json_dumps(w->identify.json, JSON_COMPACT);
         explicit_bzero(entropy, sizeof(entropy));
         explicit_bzero(text, sizeof(text));
-        json_decref(STEAL(w->identify.json));
-        return body;
+        return json_dumps(w->identify.json, JSON_COMPACT);
 }
 
 static void on_identified(void *arg, int err, const struct error *e, const json_t *answer) {
@@ -242,6 +240,8 @@ static void on_identified(void *arg, int err, const struct error *e, const json_
                 w->identified = true;
         if (w->freeing || warden_ended(w))
                 return; /* ended() says what is to be said */
+        if (err == -ECONNRESET && !guest_up(w->guest))
+                return; /* the session was lost; the next one brings it up again */
         finish_identify(w, err, e);
 }
 
@@ -250,7 +250,8 @@ static void send_identity(struct warden *w) {
                 return;
         const struct control_request r = { "POST", "/control/init", identify_body, INIT_TIMEOUT_MS, on_identified, w };
         struct error e = ERROR_INIT;
-        w->identify.sent_us = clock_mono_us();
+        if (!w->identify.sent_us)
+                w->identify.sent_us = clock_mono_us();
         if (control_call(w->loop, warden_link(w), &r, &w->identify.call, &e) < 0)
                 finish_identify(w, e.code, &e);
 }
@@ -315,6 +316,7 @@ void warden_identify(struct warden *w, const void *json, size_t n, warden_ready_
         w->identify.cb = cb;
         w->identify.arg = arg;
         w->identify.json = o;
+        w->identify.sent_us = 0;
         send_identity(w);
 }
 

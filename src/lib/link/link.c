@@ -88,7 +88,7 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *f, const uin
         if (f->hd.type != NGHTTP2_HEADERS)
                 return 0;
         struct link_stream *s = stream_of(l, f->hd.stream_id);
-        if (!s || s->state != LS_PENDING)
+        if (!s || (s->state != LS_PENDING && !s->early))
                 return 0;
         if (l->role == LINK_HOST && nn == 7 && memcmp(name, ":status", 7) == 0 && vn == 3) {
                 s->status = (value[0] - '0') * 100 + (value[1] - '0') * 10 + (value[2] - '0');
@@ -111,8 +111,8 @@ static void headers_received(struct link *l, const nghttp2_frame *f) {
                 return;
         if (s->state == LS_PENDING && l->role == LINK_GUEST)
                 s->announce = true;
-        if (s->state == LS_PENDING && l->role == LINK_HOST && s->status < 200)
-                s->status = 0; /* interim answers mean nothing here */
+        if (l->role == LINK_HOST)
+                link_stream_answered(s);
         if (f->hd.flags & NGHTTP2_FLAG_END_STREAM)
                 s->eof_in = true;
         link_stream_mark(s);
@@ -130,7 +130,7 @@ static int on_frame_recv(nghttp2_session *session, const nghttp2_frame *f, void 
                         link_stream_mark(s);
                 }
         } else if (f->hd.type == NGHTTP2_SETTINGS) {
-                if (!(f->hd.flags & NGHTTP2_FLAG_ACK))
+                if (!(f->hd.flags & NGHTTP2_FLAG_ACK) && l->role == LINK_GUEST)
                         l->ready = true;
         } else if (f->hd.type == NGHTTP2_PING) {
                 if (f->hd.flags & NGHTTP2_FLAG_ACK)
@@ -299,8 +299,10 @@ static int take_hello(struct link *l) {
         int r = l->role == LINK_HOST ? send_hello(l, LINK_KIND_ANSWER) : 0;
         if (r >= 0)
                 r = new_session(l);
-        if (r >= 0)
+        if (r >= 0) {
                 l->phase = l->role == LINK_HOST ? LINK_SETTLING : LINK_FRAMES;
+                l->ready = l->role == LINK_HOST;
+        }
         return r;
 }
 
@@ -334,6 +336,8 @@ static int handshake(struct link *l) {
                         return 0;
                 const uint8_t *p = buf_data(&l->in);
                 if (p[0] == 0x00 && p[1] == 0xff) { /* no SETTINGS frame is that long */
+                        if (!LIST_EMPTY(&l->streams))
+                                return -ESTALE;
                         l->phase = LINK_HELLO;
                         return handshake(l);
                 }
@@ -346,6 +350,8 @@ static const char *handshake_why(int r) {
         switch (r) {
         case -EPROTO:
                 return "no hello found";
+        case -ESTALE:
+                return "the guest began anew";
         case -EPROTONOSUPPORT:
                 return "the peer speaks another version of the link protocol";
         default:
@@ -579,7 +585,7 @@ void link_free(struct link *l) {
 }
 
 bool link_ready(const struct link *l) {
-        return l && l->ready && l->phase == LINK_FRAMES;
+        return l && l->ready && (l->phase == LINK_FRAMES || l->phase == LINK_SETTLING);
 }
 
 void link_counters(const struct link *l, uint64_t *ret_in, uint64_t *ret_out) {
@@ -614,7 +620,7 @@ static nghttp2_nv header(const char *name, const char *value) {
                              strlen(value), NGHTTP2_NV_FLAG_NO_INDEX };
 }
 
-int link_open(struct link *l, const char *authority, link_open_cb cb, void *arg) {
+static int request(struct link *l, const char *authority, struct link_stream **ret) {
         if (!link_ready(l))
                 return -ENOTCONN;
         if (strlen(authority) > LINK_AUTHORITY_MAX)
@@ -627,13 +633,34 @@ int link_open(struct link *l, const char *authority, link_open_cb cb, void *arg)
         nghttp2_nv nv[] = { header(":method", "CONNECT"), header(":authority", authority) };
         s->id = nghttp2_submit_request(l->session, NULL, nv, ARRAY_SIZE(nv), &provider, s);
         if (s->id < 0) {
+                int id = s->id;
                 link_stream_free(s);
-                return s->id == NGHTTP2_ERR_STREAM_ID_NOT_AVAILABLE ? -ENOTCONN : -ENOMEM;
+                return id == NGHTTP2_ERR_STREAM_ID_NOT_AVAILABLE ? -ENOTCONN : -ENOMEM;
         }
+        link_schedule(l);
+        *ret = s;
+        return 0;
+}
+
+int link_open(struct link *l, const char *authority, link_open_cb cb, void *arg) {
+        struct link_stream *s;
+        int r = request(l, authority, &s);
+        if (r < 0)
+                return r;
         s->open_cb = cb;
         s->open_arg = arg;
         link_stream_set_deadline(s, LINK_OPEN_TIMEOUT_MS);
-        link_schedule(l);
+        return 0;
+}
+
+int link_open_early(struct link *l, const char *authority, struct stream **ret) {
+        struct link_stream *s;
+        int r = request(l, authority, &s);
+        if (r < 0)
+                return r;
+        s->state = LS_OPEN;
+        s->early = true;
+        *ret = &s->base;
         return 0;
 }
 

@@ -21,7 +21,7 @@
  * LINK_SKIP_MAX bytes of what earlier sessions left in the port's buffers until it finds what it
  * waits for: the host any guest's hello, the guest the answer to its own nonce, so that an answer to
  * an earlier hello is skipped too. A host that has answered and then sees another hello instead of
- * frames answers that one. So both are in step after a boot, a restore and a restart of the warden
+ * frames answers that one (or ends the session, when it has already opened streams). So both are in step after a boot, a restore and a restart of the warden
  * alike. A host that gets no hello (the guest missed a close and open in quick succession) closes,
  * waits and connects again.
  *
@@ -51,7 +51,8 @@ enum link_role { LINK_HOST, LINK_GUEST };
 struct link;
 
 struct link_handler {
-        /* Handshake complete. May be NULL. */
+        /* Streams can be opened: host: the guest's hello has been answered; guest: the host's SETTINGS
+         * have come. May be NULL. */
         void (*on_ready)(void *arg);
         /* Guest: the host wants `authority`. Answer later with link_accept() or link_refuse(). */
         void (*on_open)(void *arg, struct link *l, int32_t id, const char *authority);
@@ -71,6 +72,11 @@ void link_free(struct link *l); /* all streams get on_error(-ECONNRESET); NULL i
  * reached), -ENOTCONN (not ready), -ENAMETOOLONG. */
 typedef void (*link_open_cb)(void *arg, int err, struct stream *s);
 int link_open(struct link *l, const char *authority, link_open_cb cb, void *arg);
+
+/* Host: opens a stream without waiting for the answer: what is written goes out behind the request.
+ * A refusal is on_error with the errno of link_open_cb. Saves a turn of the guest where the
+ * answer is known ("control", AGENT_PORT). */
+int link_open_early(struct link *l, const char *authority, struct stream **ret);
 
 /* Guest: answers on_open. accept gives the stream in *ret; -ECONNRESET when the host has given up
  * in the meantime. */

@@ -58,6 +58,7 @@ struct link_stream {
         link_open_cb open_cb;
         void *open_arg;
         int status;       /* host: 0 while no answer has come */
+        bool early;       /* host: open for its owner before the answer has come */
         bool announce;    /* guest: on_open to be made */
         char *authority;
         uint64_t deadline_ms; /* LS_PENDING, LS_CLOSING */
@@ -103,6 +104,7 @@ void link_stream_dispatch(struct link_stream *s);
 /* The session is lost: detaches, and tells the owner at once. */
 void link_stream_lose(struct link_stream *s, int err);
 /* nghttp2 tells: */
+void link_stream_answered(struct link_stream *s);
 void link_stream_received(struct link_stream *s, const uint8_t *data, size_t n);
 void link_stream_ended(struct link_stream *s, uint32_t error_code);
 void link_stream_fin_sent(struct link_stream *s);

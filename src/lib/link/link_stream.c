@@ -115,6 +115,28 @@ static void drop_received(struct link_stream *s) {
 
 /* ---- what nghttp2 tells -------------------------------------------------------------------- */
 
+static int refusal(int status) {
+        switch (status) {
+        case 502:
+                return -ECONNREFUSED;
+        case 503:
+                return -EAGAIN;
+        default:
+                return -EHOSTUNREACH;
+        }
+}
+
+/* A head has come to the host. */
+void link_stream_answered(struct link_stream *s) {
+        if (s->status < 200) {
+                s->status = 0; /* interim answers mean nothing here */
+        } else if (s->early) {
+                s->early = false;
+                if (s->status != 200 && !s->fault)
+                        s->fault = refusal(s->status);
+        }
+}
+
 void link_stream_received(struct link_stream *s, const uint8_t *data, size_t n) {
         if (s->state == LS_CLOSING)
                 return consume(s, n);
@@ -130,6 +152,8 @@ void link_stream_received(struct link_stream *s, const uint8_t *data, size_t n) 
 void link_stream_ended(struct link_stream *s, uint32_t error_code) {
         s->id = 0;
         bool answered = s->state == LS_OPEN || s->status == 200;
+        if (s->early && error_code == NGHTTP2_REFUSED_STREAM)
+                s->fault = -EAGAIN;
         if (s->state == LS_CLOSING || (s->state == LS_PENDING && s->link->role == LINK_GUEST))
                 return link_stream_free(s);
         if (!answered) {
@@ -176,17 +200,6 @@ ssize_t link_stream_pull(struct link_stream *s, uint8_t *out, size_t cap, uint32
 }
 
 /* ---- calling the owner --------------------------------------------------------------------- */
-
-static int refusal(int status) {
-        switch (status) {
-        case 502:
-                return -ECONNREFUSED;
-        case 503:
-                return -EAGAIN;
-        default:
-                return -EHOSTUNREACH;
-        }
-}
 
 /* The host's link_open() is answered. */
 static void answer(struct link_stream *s) {

@@ -112,6 +112,28 @@ static void stale_hello_and_answer(void **state) {
         lt_done(&t);
 }
 
+/* The first hello was a stale one, and the host has opened a stream before it could know. */
+static void stale_hello_with_a_stream(void **state) {
+        (void) state;
+        struct lt t;
+        lt_init(&t);
+        struct lt_end h = { 0 };
+        int fds[2];
+        uint8_t b[LINK_HELLO_SIZE];
+        pair(fds);
+        hello(b, LINK_VERSION, LINK_KIND_GUEST, 0x01);
+        put(fds[1], b, sizeof(b));
+        lt_host_on(&t, fds[0]);
+        LT_UNTIL(&t, t.host.ready);
+        lt_open(&t, "control", &h);
+        hello(b, LINK_VERSION, LINK_KIND_GUEST, 0x02);
+        put(fds[1], b, sizeof(b));
+        LT_UNTIL(&t, t.host.closed);
+        assert_int_equal(h.open_err, -ECONNRESET);
+        close(fds[1]);
+        lt_done(&t);
+}
+
 static void host_restarts(void **state) {
         (void) state;
         struct lt t;
@@ -349,6 +371,7 @@ int main(void) {
                 cmocka_unit_test(junk_before_the_hello),
                 cmocka_unit_test(cut_hello_before_the_hello),
                 cmocka_unit_test(stale_hello_and_answer),
+                cmocka_unit_test(stale_hello_with_a_stream),
                 cmocka_unit_test(host_restarts),
                 cmocka_unit_test(endless_junk),
                 cmocka_unit_test(other_version),

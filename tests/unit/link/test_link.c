@@ -369,6 +369,65 @@ static void given_up_before_the_answer(void **state) {
         lt_done(&t);
 }
 
+static void own(struct lt_end *e, struct stream *s) {
+        e->s = s;
+        stream_set_handler(s, &lt_end_handler, e);
+        stream_read_start(s);
+}
+
+static void early_open(void **state) {
+        (void) state;
+        struct lt t;
+        lt_init(&t);
+        struct lt_end a[1] = { { .keep = true } }, h = { .keep = true };
+        struct stream *s;
+        t.guest.accept_into = a;
+        t.guest.max_accepted = 1;
+        lt_pair(&t);
+        t.guest.echo = true;
+        assert_int_equal(link_open_early(t.host.l, "control", &s), 0);
+        own(&h, s);
+        assert_int_equal(stream_write(s, "at once", 7), 0);
+        assert_int_equal(stream_shutdown(s), 0);
+        LT_UNTIL(&t, h.eof);
+        assert_int_equal(h.received, 7);
+        assert_string_equal(t.guest.authority, "control");
+        lt_end_done(&h);
+        lt_end_done(&a[0]);
+        lt_done(&t);
+}
+
+static void early_open_refused(void **state) {
+        (void) state;
+        struct lt t;
+        lt_init(&t);
+        struct lt_end h[3] = { 0 };
+        struct stream *s;
+        lt_pair(&t);
+        t.guest.refuse = 502;
+        assert_int_equal(link_open_early(t.host.l, "127.0.0.1:1", &s), 0);
+        own(&h[0], s);
+        assert_int_equal(stream_write(s, "for nobody", 10), 0);
+        LT_UNTIL(&t, h[0].error);
+        assert_int_equal(h[0].error, -ECONNREFUSED);
+        assert_int_equal(h[0].received, 0);
+        /* Closed by its owner before the answer, in both ways. */
+        for (int i = 1; i < 3; i++) {
+                assert_int_equal(link_open_early(t.host.l, "127.0.0.1:1", &s), 0);
+                own(&h[i], s);
+                stream_write(s, "x", 1);
+                if (i == 1)
+                        stream_close(s);
+                else
+                        stream_abort(s);
+        }
+        LT_UNTIL(&t, link_streams(t.host.l) == 0);
+        lt_turn(&t, 10);
+        assert_int_equal(link_streams(t.guest.l), 0);
+        assert_false(t.host.closed || t.guest.closed);
+        lt_done(&t);
+}
+
 static void pings(void **state) {
         (void) state;
         struct lt t;
@@ -394,6 +453,8 @@ int main(void) {
                 cmocka_unit_test(transport_loss),
                 cmocka_unit_test(free_link),
                 cmocka_unit_test(given_up_before_the_answer),
+                cmocka_unit_test(early_open),
+                cmocka_unit_test(early_open_refused),
                 cmocka_unit_test(pings),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
