@@ -52,24 +52,24 @@ struct attach {
         struct source *source;
         uv_timer_t tick, retry;
         /* output */
-        uint64_t received;  /* offset of the next byte wanted */
+        uint64_t received; /* offset of the next byte wanted */
         uint64_t acked, written;
-        bool held;          /* the stream is not read */
+        bool held; /* the stream is not read */
         /* input: bytes [base, base + len) of stdin are kept until the agent surely has them */
         struct buf input;
         uint64_t base, sent, window;
         bool input_ended, eof_sent;
         /* control */
-        bool started;       /* STARTED was seen once */
-        bool greeted;       /* STARTED was seen on this connection */
+        bool started; /* STARTED was seen once */
+        bool greeted; /* STARTED was seen on this connection */
         uint64_t pending_signals;
-        int ends;           /* signals in a row that ask for an end */
+        int ends; /* signals in a row that ask for an end */
         uint64_t last_end_ms;
         uint16_t cols, rows;
         uint64_t heard_ms, pinged_ms, lost_ms;
         unsigned retry_ms;
-        bool abandoned;     /* do not wait for the output either */
-        int handles;        /* not yet closed */
+        bool abandoned; /* do not wait for the output either */
+        int handles;    /* not yet closed */
         struct attach_result result;
 };
 
@@ -106,7 +106,8 @@ static void give_up(struct attach *a, const struct api_error *why) {
         a->result.err = *why;
         if (a->started)
                 snprintf(a->result.err.message, sizeof a->result.err.message,
-                         "the connection to the command was lost and its exit status is not known: %.300s", why->message);
+                         "the connection to the command was lost and its exit status is not known: %.300s",
+                         why->message);
         over(a, ATTACH_FAILED);
 }
 
@@ -145,12 +146,14 @@ static void lost_text(struct attach *a, const char *text) {
 
 /* --- frames out ------------------------------------------------------------------------------- */
 
-static void send_frame(struct attach *a, enum attach_type type, const void *x, size_t xn, const void *y, size_t yn) {
+static void send_frame(struct attach *a, enum attach_type type, const void *x, size_t xn, const void *y,
+                       size_t yn) {
         _cleanup_buf_ struct buf out = BUF_INIT(ATTACH_HEAD + ATTACH_PAYLOAD_MAX);
 
         if (a->link != LINK_OPEN)
                 return;
-        if (attach_write(&out, type, x, xn, y, yn) < 0 || stream_write(a->stream, buf_data(&out), out.len) < 0)
+        if (attach_write(&out, type, x, xn, y, yn) < 0 ||
+            stream_write(a->stream, buf_data(&out), out.len) < 0)
                 a->heard_ms = 0; /* on_error() tells the rest; if not, the next tick does */
 }
 
@@ -165,7 +168,8 @@ static void send_ack(struct attach *a) {
 }
 
 static void send_size(struct attach *a) {
-        const uint8_t size[4] = { (uint8_t) (a->cols >> 8), (uint8_t) a->cols, (uint8_t) (a->rows >> 8), (uint8_t) a->rows };
+        const uint8_t size[4] = { (uint8_t) (a->cols >> 8), (uint8_t) a->cols, (uint8_t) (a->rows >> 8),
+                                  (uint8_t) a->rows };
 
         if (a->greeted && a->cols > 0)
                 send_frame(a, ATTACH_RESIZE, size, sizeof size, NULL, 0);
@@ -210,7 +214,8 @@ static void on_input(void *arg, const uint8_t *data, size_t n, int err) {
 static void pump_input(struct attach *a) {
         uint64_t end = a->base + a->input.len;
 
-        while (a->greeted && a->sent < end && a->sent < a->window && stream_queued(a->stream) < STREAM_HIGH_WATER) {
+        while (a->greeted && a->sent < end && a->sent < a->window &&
+               stream_queued(a->stream) < STREAM_HIGH_WATER) {
                 uint64_t n = end - a->sent, room = a->window - a->sent;
 
                 n = n > room ? room : n;
@@ -238,7 +243,8 @@ static bool frame_size_is(struct attach *a, size_t n, size_t least) {
 static void on_started(struct attach *a, const uint8_t *data, size_t n) {
         if (!frame_size_is(a, n, 12))
                 return;
-        uint32_t pid = (uint32_t) data[0] << 24 | (uint32_t) data[1] << 16 | (uint32_t) data[2] << 8 | data[3];
+        uint32_t pid =
+                (uint32_t) data[0] << 24 | (uint32_t) data[1] << 16 | (uint32_t) data[2] << 8 | data[3];
         bool first = !a->started, back = a->lost_ms > 0;
         uint64_t have = n >= 20 ? attach_get_u64(data + 12) : first ? 0 : a->sent;
 
@@ -288,7 +294,8 @@ static void on_gap(struct attach *a, const uint8_t *data, size_t n) {
                 return;
         if (from < a->received)
                 from = a->received;
-        cli_note("%llu bytes of output were dropped while nobody was attached", (unsigned long long) (to - from));
+        cli_note("%llu bytes of output were dropped while nobody was attached",
+                 (unsigned long long) (to - from));
         a->received = to;
 }
 
@@ -332,9 +339,10 @@ static void on_exit_frame(struct attach *a, const uint8_t *data, size_t n) {
         const char *sig = NULL, *reason = NULL;
         const json_t *code;
 
-        if (json_parse(data, n, ATTACH_PAYLOAD_MAX, &j, NULL) < 0 || !(code = json_object_get(j, "exitCode")) ||
-            !json_is_integer(code)) {
-                over_error(a, "guest_protocol", "the sandbox told the end of the command in a form that is not known");
+        if (json_parse(data, n, ATTACH_PAYLOAD_MAX, &j, NULL) < 0 ||
+            !(code = json_object_get(j, "exitCode")) || !json_is_integer(code)) {
+                over_error(a, "guest_protocol",
+                           "the sandbox told the end of the command in a form that is not known");
                 return;
         }
         (void) json_read_str(j, "signal", false, 64, &sig, NULL);
@@ -357,7 +365,8 @@ static void on_error_frame(struct attach *a, const uint8_t *data, size_t n) {
                 (void) json_read_str(j, "code", false, 63, &code, NULL);
                 (void) json_read_str(j, "message", false, SIZE_MAX, &message, NULL);
         }
-        over_error(a, code ? code : "guest_protocol", message ? message : "the command ended without an exit status");
+        over_error(a, code ? code : "guest_protocol",
+                   message ? message : "the command ended without an exit status");
 }
 
 static void on_frame(struct attach *a, uint8_t type, const uint8_t *data, size_t n) {
@@ -442,7 +451,8 @@ static void on_eof(void *arg) {
 static void on_stream_error(void *arg, int err) {
         char text[128];
 
-        snprintf(text, sizeof text, "the connection to the sandbox was lost: %s", strerror(err < 0 ? -err : err));
+        snprintf(text, sizeof text, "the connection to the sandbox was lost: %s",
+                 strerror(err < 0 ? -err : err));
         lost_text(arg, text);
 }
 
@@ -463,8 +473,9 @@ static const struct stream_handler stream_ops = {
 static bool may_pass(const struct attach *a, const struct api_error *e) {
         if (api_error_is(e, "unreachable"))
                 return a->started; /* cspaced has answered before: it restarts */
-        return api_error_is(e, "connection_lost") || api_error_is(e, "timeout") || api_error_is(e, "guest_unreachable") ||
-               api_error_is(e, "guest_timeout") || api_error_is(e, "unavailable");
+        return api_error_is(e, "connection_lost") || api_error_is(e, "timeout") ||
+               api_error_is(e, "guest_unreachable") || api_error_is(e, "guest_timeout") ||
+               api_error_is(e, "unavailable");
 }
 
 static void on_upgraded(void *arg, const struct api_error *e, struct stream *s) {
@@ -486,8 +497,9 @@ static void on_upgraded(void *arg, const struct api_error *e, struct stream *s) 
 }
 
 static void connect_now(struct attach *a) {
-        _cleanup_free_ char *target = mem_printf("%s%coffset=%llu", a->target, strchr(a->target, '?') ? '&' : '?',
-                                                 (unsigned long long) a->received);
+        _cleanup_free_ char *target =
+                mem_printf("%s%coffset=%llu", a->target, strchr(a->target, '?') ? '&' : '?',
+                           (unsigned long long) a->received);
 
         a->link = LINK_CONNECTING;
         a->upgrade = upgrade_start(a->p.client, target, ATTACH_UPGRADE, on_upgraded, a);

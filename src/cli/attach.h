@@ -20,25 +20,25 @@
 #define ATTACH_SILENCE_MS 25000 /* without even an answer to a ping the connection is lost */
 
 enum attach_end {
-        ATTACH_EXITED,   /* exit_code, signal, reason are set */
-        ATTACH_DETACHED, /* asked for; the command runs on */
+        ATTACH_EXITED,    /* exit_code, signal, reason are set */
+        ATTACH_DETACHED,  /* asked for; the command runs on */
         ATTACH_ABANDONED, /* a signal came while there was no connection; signal is set */
-        ATTACH_FAILED,   /* err says why; no exit status is known */
+        ATTACH_FAILED,    /* err says why; no exit status is known */
 };
 
 struct attach_result {
         enum attach_end end;
         int exit_code;
-        int signal;       /* number, 0: none */
-        bool timed_out;   /* the command's own time limit */
+        int signal;     /* number, 0: none */
+        bool timed_out; /* the command's own time limit */
         struct api_error err;
 };
 
 struct attach_params {
         struct client *client;
-        const char *target;  /* path (and query) of the attach route */
-        bool has_stdin;      /* pass descriptor 0 */
-        uint64_t offset;     /* first byte of output wanted */
+        const char *target; /* path (and query) of the attach route */
+        bool has_stdin;     /* pass descriptor 0 */
+        uint64_t offset;    /* first byte of output wanted */
         /* Looks at input before it is sent and may change it in place (there is room for one more
          * byte); returns the bytes left, or -1 to detach. NULL: none. */
         ssize_t (*filter)(void *arg, uint8_t *data, size_t n);

@@ -17,7 +17,8 @@ static void print_json(const char *code, const char *message) {
         _cleanup_json_ json_t *e = json_pack("{s:{s:s, s:s}}", "error", "code", code, "message", message);
         _cleanup_free_ char *text = e ? json_dumps(e, JSON_COMPACT | JSON_ENSURE_ASCII) : NULL;
 
-        fprintf(stderr, "%s\n", text ? text : "{\"error\":{\"code\":\"failure\",\"message\":\"out of memory\"}}");
+        fprintf(stderr, "%s\n",
+                text ? text : "{\"error\":{\"code\":\"failure\",\"message\":\"out of memory\"}}");
 }
 
 __attribute__((format(printf, 2, 0))) static void print_error(const char *code, const char *fmt, va_list ap) {
@@ -62,7 +63,8 @@ int cli_usage(const char *fmt, ...) {
         const char *command = cli()->command;
         bool question = *message && message[strlen(message) - 1] == '?';
         cli_fail_code("usage", "%s%s%s%s `cspace %s%s--help` says more", command ? command : "",
-                      command ? ": " : "", message, question ? "" : ";", command ? command : "", command ? " " : "");
+                      command ? ": " : "", message, question ? "" : ";", command ? command : "",
+                      command ? " " : "");
         return CLI_USAGE;
 }
 

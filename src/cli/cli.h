@@ -14,8 +14,8 @@
 
 enum cli_exit {
         CLI_OK = 0,
-        CLI_USAGE = 2,           /* the command line is wrong; nothing was done */
-        CLI_FAILURE = 125,       /* cspace itself failed */
+        CLI_USAGE = 2,            /* the command line is wrong; nothing was done */
+        CLI_FAILURE = 125,        /* cspace itself failed */
         CLI_NOT_EXECUTABLE = 126, /* the command in the sandbox could not be executed */
         CLI_NOT_FOUND = 127,      /* the command does not exist in the sandbox */
         CLI_SIGNAL = 128,         /* plus the signal's number */

@@ -25,10 +25,12 @@ static const struct {
         const char *code, *hint;
 } hints[] = {
         { "sandbox_not_found", "`cspace ls` shows those that exist" },
-        { "template_not_found", "`cspace template ls` shows those that exist, `cspace template build` makes one" },
+        { "template_not_found",
+          "`cspace template ls` shows those that exist, `cspace template build` makes one" },
         { "key_not_found", "`cspace key ls` shows those that exist" },
         { "process_not_found", "`cspace info SANDBOX` shows the commands of a sandbox" },
-        { "unauthenticated", "give a key in CSPACE_API_KEY or with --key; root on the host makes one with `cspace key create`" },
+        { "unauthenticated",
+          "give a key in CSPACE_API_KEY or with --key; root on the host makes one with `cspace key create`" },
         { "forbidden", "keys are managed by root and the group cspace over the local socket" },
         { "name_taken", "choose another name, or delete the sandbox that has it: `cspace rm NAME`" },
         { "sandbox_not_running", "`cspace info SANDBOX` and `cspace logs SANDBOX` say why" },
@@ -146,10 +148,10 @@ void client_resume(struct client *c) {
 size_t client_headers(const struct client *c, struct http_header h[CLIENT_HEADERS_MAX]) {
         size_t n = 0;
 
-        h[n++] = (struct http_header){ "Host", c->to.authority };
-        h[n++] = (struct http_header){ "User-Agent", "cspace/" CSPACE_VERSION };
+        h[n++] = (struct http_header) { "Host", c->to.authority };
+        h[n++] = (struct http_header) { "User-Agent", "cspace/" CSPACE_VERSION };
         if (c->key)
-                h[n++] = (struct http_header){ "X-API-KEY", c->key };
+                h[n++] = (struct http_header) { "X-API-KEY", c->key };
         return n;
 }
 
@@ -157,14 +159,16 @@ void client_dial_error(const struct client *c, const struct error *err, struct a
         const char *where = c->to.text;
 
         if (c->to.local && (err->code == -ENOENT || err->code == -ECONNREFUSED))
-                api_error_set(e, "unreachable", "cspaced does not run: nobody listens on %s; start it with `cspace up`",
-                              where);
+                api_error_set(e, "unreachable",
+                              "cspaced does not run: nobody listens on %s; start it with `cspace up`", where);
         else if (c->to.local && err->code == -EACCES)
                 api_error_set(e, "unreachable",
                               "no permission for %s: it is open to root and the group cspace; others use "
-                              "--api http://127.0.0.1:%d with a key", where, ENDPOINT_PORT);
+                              "--api http://127.0.0.1:%d with a key",
+                              where, ENDPOINT_PORT);
         else if (err->code == -ECONNREFUSED)
-                api_error_set(e, "unreachable", "nobody listens on %s; is cspaced running there, and is this its address?",
+                api_error_set(e, "unreachable",
+                              "nobody listens on %s; is cspaced running there, and is this its address?",
                               where);
         else
                 api_error_set(e, "unreachable", "%s", err->msg);
@@ -186,12 +190,13 @@ void client_body_error(int status, const void *body, size_t n, struct api_error 
         if (message)
                 api_error_set(e, code ? code : "protocol", "%s", message);
         else
-                api_error_set(e, code ? code : "protocol", "cspaced answered with status %d and no reason", status);
+                api_error_set(e, code ? code : "protocol", "cspaced answered with status %d and no reason",
+                              status);
         e->status = status;
 }
 
-static int call_once(struct client *c, const char *method, const char *target, const char *body, uint64_t timeout_ms,
-                     json_t **ret, struct api_error *e) {
+static int call_once(struct client *c, const char *method, const char *target, const char *body,
+                     uint64_t timeout_ms, json_t **ret, struct api_error *e) {
         size_t n = body ? strlen(body) : 0;
         struct xfer *x = NULL;
 
@@ -233,8 +238,8 @@ void client_pause(struct client *c, uint64_t ms) {
         uv_close((uv_handle_t *) &p->timer, on_pause_closed);
 }
 
-int client_call(struct client *c, const char *method, const char *target, const json_t *body, uint64_t timeout_ms,
-                json_t **ret, struct api_error *e) {
+int client_call(struct client *c, const char *method, const char *target, const json_t *body,
+                uint64_t timeout_ms, json_t **ret, struct api_error *e) {
         _cleanup_free_ char *text = body ? json_to_str(body) : NULL;
         char key[ID_SIZE];
         json_t *answer = NULL;
@@ -251,7 +256,8 @@ int client_call(struct client *c, const char *method, const char *target, const 
                 r = call_once(c, method, target, text, timeout_ms, &answer, e);
                 c->idempotency = NULL;
                 /* cspaced answered before and is gone now: it restarts, or is about to. */
-                again = r < 0 && c->alive && (api_error_is(e, "unreachable") || api_error_is(e, "connection_lost")) &&
+                again = r < 0 && c->alive &&
+                        (api_error_is(e, "unreachable") || api_error_is(e, "connection_lost")) &&
                         clock_mono_ms() < give_up;
                 if (again)
                         client_pause(c, CLIENT_RETRY_GAP_MS);
@@ -265,15 +271,16 @@ int client_call(struct client *c, const char *method, const char *target, const 
         return 0;
 }
 
-int client_list(struct client *c, const char *target, const char *key, int (*fn)(void *arg, json_t *item), void *arg,
-                struct api_error *e) {
+int client_list(struct client *c, const char *target, const char *key, int (*fn)(void *arg, json_t *item),
+                void *arg, struct api_error *e) {
         _cleanup_free_ char *cursor = NULL;
 
         do {
-                _cleanup_free_ char *page = cursor ? mem_printf("%s%climit=%d&cursor=%s", target,
-                                                                strchr(target, '?') ? '&' : '?', CLIENT_PAGE, cursor)
-                                                   : mem_printf("%s%climit=%d", target, strchr(target, '?') ? '&' : '?',
-                                                                CLIENT_PAGE);
+                _cleanup_free_ char *page =
+                        cursor ? mem_printf("%s%climit=%d&cursor=%s", target, strchr(target, '?') ? '&' : '?',
+                                            CLIENT_PAGE, cursor)
+                               : mem_printf("%s%climit=%d", target, strchr(target, '?') ? '&' : '?',
+                                            CLIENT_PAGE);
                 _cleanup_json_ json_t *j = NULL;
                 json_t *items = NULL, *item;
                 const char *next = NULL;
@@ -302,7 +309,8 @@ char *client_escape(const char *s) {
         for (; *s; s++) {
                 unsigned char b = (unsigned char) *s;
 
-                if ((b >= 'a' && b <= 'z') || (b >= 'A' && b <= 'Z') || (b >= '0' && b <= '9') || strchr("-._~", b)) {
+                if ((b >= 'a' && b <= 'z') || (b >= 'A' && b <= 'Z') || (b >= '0' && b <= '9') ||
+                    strchr("-._~", b)) {
                         *w++ = (char) b;
                 } else {
                         *w++ = '%';

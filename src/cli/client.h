@@ -26,7 +26,8 @@ struct api_error {
         char message[ERROR_MSG_MAX];
 };
 bool api_error_is(const struct api_error *e, const char *code);
-int api_error_set(struct api_error *e, const char *code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+int api_error_set(struct api_error *e, const char *code, const char *fmt, ...)
+        __attribute__((format(printf, 3, 4)));
 /* Prints it with what to do about it; returns CLI_FAILURE, or CLI_USAGE for the code "usage". */
 int api_error_print(const struct api_error *e);
 const char *api_error_hint(const char *code); /* NULL: none */
@@ -50,19 +51,19 @@ void client_pause(struct client *c, uint64_t ms);
  * timeout_ms 0: CLIENT_TIMEOUT_MS. A lost connection is tried again for a while where that is safe:
  * GET and DELETE, and POST, which gets an Idempotency-Key. ret may be NULL.
  */
-int client_call(struct client *c, const char *method, const char *target, const json_t *body, uint64_t timeout_ms,
-                json_t **ret, struct api_error *e);
+int client_call(struct client *c, const char *method, const char *target, const json_t *body,
+                uint64_t timeout_ms, json_t **ret, struct api_error *e);
 
 /* One page after the other of a list: fn for each item. `key` is the array's name. */
-int client_list(struct client *c, const char *target, const char *key, int (*fn)(void *arg, json_t *item), void *arg,
-                struct api_error *e);
+int client_list(struct client *c, const char *target, const char *key, int (*fn)(void *arg, json_t *item),
+                void *arg, struct api_error *e);
 
 /* --- requests whose bodies are streamed --------------------------------------------------------- */
 
 struct xfer;
 /* length: of the request body, < 0 unknown, 0 none. */
-int xfer_open(struct client *c, const char *method, const char *target, const char *content_type, int64_t length,
-              struct xfer **ret, struct api_error *e);
+int xfer_open(struct client *c, const char *method, const char *target, const char *content_type,
+              int64_t length, struct xfer **ret, struct api_error *e);
 void xfer_set_timeout(struct xfer *x, uint64_t ms); /* without any progress; default CLIENT_TIMEOUT_MS */
 /* Waits while too much is on its way. Fails early when the server has answered with an error. */
 int xfer_write(struct xfer *x, const void *data, size_t n, struct api_error *e);
@@ -81,11 +82,12 @@ struct upgrade;
 /* err NULL: the stream, owned by the callee. */
 typedef void (*upgrade_cb)(void *arg, const struct api_error *e, struct stream *s);
 /* GET target with Upgrade: protocol; cb comes once, from the loop. */
-struct upgrade *upgrade_start(struct client *c, const char *target, const char *protocol, upgrade_cb cb, void *arg);
+struct upgrade *upgrade_start(struct client *c, const char *target, const char *protocol, upgrade_cb cb,
+                              void *arg);
 /* A request that does its work beside the others: cb without a stream; e NULL after a 2xx. method
  * is a literal. */
-struct upgrade *upgrade_send(struct client *c, const char *method, const char *target, const char *json, upgrade_cb cb,
-                             void *arg);
+struct upgrade *upgrade_send(struct client *c, const char *method, const char *target, const char *json,
+                             upgrade_cb cb, void *arg);
 void upgrade_cancel(struct upgrade *u); /* before cb; NULL is fine */
 
 /* Percent-encodes all but unreserved characters; for one path segment or query value. malloc'd. */

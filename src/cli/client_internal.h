@@ -12,10 +12,10 @@
 struct client {
         uv_loop_t loop;
         struct endpoint to;
-        char *key;        /* API key or NULL */
+        char *key; /* API key or NULL */
         bool interrupted;
         const char *idempotency; /* of the POST under way */
-        bool alive;       /* a call was answered: a lost connection is worth another try */
+        bool alive;              /* a call was answered: a lost connection is worth another try */
 };
 
 /* Fills h with Host and authorisation; returns how many. */

@@ -71,8 +71,7 @@ static void offer_keys(const char *typed) {
         const json_t *k;
         size_t i;
 
-        json_array_foreach(json_object_get(j, "keys"), i, k)
-                offer(member_str(k, "id"), typed);
+        json_array_foreach(json_object_get(j, "keys"), i, k) offer(member_str(k, "id"), typed);
 }
 
 /* SANDBOX:/dir/na -> the entries of /dir in the sandbox. */
@@ -90,8 +89,9 @@ static void offer_remote(const char *typed) {
 
         puts(":nospace");
         json_array_foreach(json_object_get(j, "entries"), i, entry) {
-                _cleanup_free_ char *full = mem_printf("%s:%s%s%s", sandbox, dir, member_str(entry, "name"),
-                                                       str_eq(member_str(entry, "type"), "directory") ? "/" : "");
+                _cleanup_free_ char *full =
+                        mem_printf("%s:%s%s%s", sandbox, dir, member_str(entry, "name"),
+                                   str_eq(member_str(entry, "type"), "directory") ? "/" : "");
                 offer(full, typed);
         }
 }
@@ -165,7 +165,8 @@ static void offer_options(const struct opt_spec *spec, const char *typed) {
 
 /* Walks the words before the one to complete as the parser would; gives the option whose value it
  * is, or the number of operands before it; -1: it belongs to a command in the sandbox. */
-static int walk(const struct opt_spec *spec, int n, char **words, const struct opt **ret_value, bool *ret_options) {
+static int walk(const struct opt_spec *spec, int n, char **words, const struct opt **ret_value,
+                bool *ret_options) {
         int operands = 0;
 
         *ret_value = NULL;

@@ -27,7 +27,8 @@ static int same_sandbox(struct plan *p, const char *arg, const char *colon) {
         _cleanup_free_ char *sandbox = mem_ndup(arg, (size_t) (colon - arg));
 
         if (p->sandbox && !str_eq(p->sandbox, sandbox))
-                return cli_usage("all sources must be in one sandbox; \"%s\" and \"%s\" are two", p->sandbox, sandbox);
+                return cli_usage("all sources must be in one sandbox; \"%s\" and \"%s\" are two", p->sandbox,
+                                 sandbox);
         if (!p->sandbox)
                 p->sandbox = STEAL(sandbox);
         return CLI_OK;
@@ -48,8 +49,10 @@ static int make_plan(int argc, char **argv, struct plan *p) {
                         continue;
                 n_remote++;
                 if (colon)
-                        return cli_usage("both sides are in a sandbox; copy here first, or pipe: cspace cp --tar A:DIR - | "
-                                         "cspace cp --tar - B:DIR");
+                        return cli_usage(
+                                "both sides are in a sandbox; copy here first, or pipe: cspace cp --tar "
+                                "A:DIR - | "
+                                "cspace cp --tar - B:DIR");
                 int rc = same_sandbox(p, argv[i], c);
                 if (rc != CLI_OK)
                         return rc;
@@ -112,9 +115,12 @@ static int run(int argc, char **argv) {
 }
 
 static const struct opt opts[] = {
-        { "recursive", 'r', OPT_FLAG, &recursive, NULL, "Accepted for habit: folders are always copied whole.", COMPLETE_NONE, 0, 0 },
-        { "tar", 0, OPT_FLAG, &tar, NULL, "\"-\" is a tar archive of a folder's contents.", COMPLETE_NONE, 0, 0 },
-        { "user", 'u', OPT_STRING, &user, "USER", "User in the sandbox: who reads, and who owns what is written (root).", COMPLETE_NONE, 0, 0 },
+        { "recursive", 'r', OPT_FLAG, &recursive, NULL,
+          "Accepted for habit: folders are always copied whole.", COMPLETE_NONE, 0, 0 },
+        { "tar", 0, OPT_FLAG, &tar, NULL, "\"-\" is a tar archive of a folder's contents.", COMPLETE_NONE, 0,
+          0 },
+        { "user", 'u', OPT_STRING, &user, "USER",
+          "User in the sandbox: who reads, and who owns what is written (root).", COMPLETE_NONE, 0, 0 },
         { "quiet", 'q', OPT_FLAG, &quiet, NULL, "No progress.", COMPLETE_NONE, 0, 0 },
         OPT_END,
 };
@@ -123,12 +129,15 @@ const struct command command_cp = {
         .name = "cp",
         .synopsis = "[OPTION...] SOURCE... DESTINATION",
         .summary = "Copy files and folders between here and a sandbox.",
-        .details = "One side is SANDBOX:PATH; \"-\" is stdin or stdout. As cp(1): into a folder that exists, else to the name "
-                   "given; FOLDER/. means its contents. Folders are copied whole. Links that are named are followed, "
-                   "links inside folders are kept. A local name with a colon is written ./a:b.\n\n"
-                   "  cspace cp notes.txt SANDBOX:/root/\n"
-                   "  cspace cp SANDBOX:/var/log logs\n"
-                   "  cspace cp --tar SANDBOX:/srv - | tar t",
+        .details =
+                "One side is SANDBOX:PATH; \"-\" is stdin or stdout. As cp(1): into a folder that exists, "
+                "else to the name "
+                "given; FOLDER/. means its contents. Folders are copied whole. Links that are named are "
+                "followed, "
+                "links inside folders are kept. A local name with a colon is written ./a:b.\n\n"
+                "  cspace cp notes.txt SANDBOX:/root/\n"
+                "  cspace cp SANDBOX:/var/log logs\n"
+                "  cspace cp --tar SANDBOX:/srv - | tar t",
         .opts = opts,
         .min_args = 2,
         .max_args = -1,

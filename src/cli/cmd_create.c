@@ -34,7 +34,8 @@ static int undo(struct create *cr, struct sandbox_created *s) {
 
         client_resume(cr->c);
         if (s->id && sandbox_delete(cr->c, s->id, &e) < 0)
-                cli_fail_code(e.code, "sandbox %s could not be deleted: %s; `cspace rm %s` tries again", s->id, e.message, s->id);
+                cli_fail_code(e.code, "sandbox %s could not be deleted: %s; `cspace rm %s` tries again",
+                              s->id, e.message, s->id);
         return CLI_SIGNAL + cr->signum;
 }
 
@@ -111,7 +112,9 @@ static int run(int argc, char **argv) {
 
 static const struct opt opts[] = {
         SANDBOX_OPTS(o),
-        { "env", 'e', OPT_LIST, &o.env, "NAME=VALUE", "Set a variable for all its commands; NAME alone takes the value it has here.", COMPLETE_NONE, 0, 0 },
+        { "env", 'e', OPT_LIST, &o.env, "NAME=VALUE",
+          "Set a variable for all its commands; NAME alone takes the value it has here.", COMPLETE_NONE, 0,
+          0 },
         { "quiet", 'q', OPT_FLAG, &quiet, NULL, "Print the id alone.", COMPLETE_NONE, 0, 0 },
         { "no-wait", 0, OPT_FLAG, &no_wait, NULL, "Do not wait until it runs.", COMPLETE_NONE, 0, 0 },
         OPT_END,

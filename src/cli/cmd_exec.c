@@ -15,13 +15,16 @@ static struct exec_options shell_opts;
 static bool background;
 static const char *attach_to;
 
-static int stream(struct client *c, const struct exec_options *o, const char *sandbox, int argc, char **argv) {
+static int stream(struct client *c, const struct exec_options *o, const char *sandbox, int argc,
+                  char **argv) {
         _cleanup_free_ char *process = NULL, *target = NULL;
         struct api_error e;
 
         if (exec_prepare(c, sandbox, o, argc, argv, &process, &target, &e) < 0)
                 return api_error_print(&e);
-        const struct exec_stream s = { .client = c, .sandbox = sandbox, .process = process, .target = target, .options = o };
+        const struct exec_stream s = {
+                .client = c, .sandbox = sandbox, .process = process, .target = target, .options = o
+        };
         return exec_stream(&s, NULL);
 }
 
@@ -70,7 +73,8 @@ static int run_shell(int argc, char **argv) {
 
         shell_opts.tty = true;
         if (attach_to && argc > 1)
-                return cli_usage("--attach goes on with a command; \"%s\" cannot be started beside it", argv[1]);
+                return cli_usage("--attach goes on with a command; \"%s\" cannot be started beside it",
+                                 argv[1]);
         if (!isatty(STDIN_FILENO))
                 return cli_usage("stdin is not a terminal; `cspace exec %s -- COMMAND` needs none", argv[0]);
         if (client_new(&c, &err) < 0)
@@ -83,9 +87,12 @@ static int run_shell(int argc, char **argv) {
 static const struct opt opts_exec[] = {
         EXEC_OPTS(exec_opts),
         EXEC_STREAM_OPTS(exec_opts),
-        { "timeout", 0, OPT_SECONDS, &exec_opts.timeout_s, "TIME", "Kill the command after so long; exit code 124.", COMPLETE_NONE, 1, 0 },
-        { "detach", 'd', OPT_FLAG, &background, NULL, "Start it, print its process id, and leave it running.", COMPLETE_NONE, 0, 0 },
-        { "escape", 0, OPT_STRING, &exec_opts.escape, "CHAR", "Key for cspace itself at the start of a line (~), or \"none\"; with --tty.", COMPLETE_NONE, 0, 0 },
+        { "timeout", 0, OPT_SECONDS, &exec_opts.timeout_s, "TIME",
+          "Kill the command after so long; exit code 124.", COMPLETE_NONE, 1, 0 },
+        { "detach", 'd', OPT_FLAG, &background, NULL, "Start it, print its process id, and leave it running.",
+          COMPLETE_NONE, 0, 0 },
+        { "escape", 0, OPT_STRING, &exec_opts.escape, "CHAR",
+          "Key for cspace itself at the start of a line (~), or \"none\"; with --tty.", COMPLETE_NONE, 0, 0 },
         OPT_END,
 };
 
@@ -93,10 +100,12 @@ const struct command command_exec = {
         .name = "exec",
         .synopsis = "[OPTION...] SANDBOX [--] COMMAND [ARGUMENT...]",
         .summary = "Run a command in a sandbox.",
-        .details = "Stdin, stdout and stderr are passed byte for byte, signals are forwarded, and a connection that is "
-                   "lost is made again. The exit code is that of the command, as for `cspace run`.\n\n"
-                   "  cspace exec SANDBOX -- uname -a\n"
-                   "  cspace exec SANDBOX -- sha256sum < big.img",
+        .details =
+                "Stdin, stdout and stderr are passed byte for byte, signals are forwarded, and a "
+                "connection that is "
+                "lost is made again. The exit code is that of the command, as for `cspace run`.\n\n"
+                "  cspace exec SANDBOX -- uname -a\n"
+                "  cspace exec SANDBOX -- sha256sum < big.img",
         .opts = opts_exec,
         .min_args = 2,
         .max_args = -1,
@@ -107,8 +116,10 @@ const struct command command_exec = {
 
 static const struct opt opts_shell[] = {
         EXEC_OPTS(shell_opts),
-        { "attach", 0, OPT_STRING, &attach_to, "PROCESS", "Go on with a command that was detached from.", COMPLETE_NONE, 0, 0 },
-        { "escape", 0, OPT_STRING, &shell_opts.escape, "CHAR", "Key for cspace itself at the start of a line (~), or \"none\".", COMPLETE_NONE, 0, 0 },
+        { "attach", 0, OPT_STRING, &attach_to, "PROCESS", "Go on with a command that was detached from.",
+          COMPLETE_NONE, 0, 0 },
+        { "escape", 0, OPT_STRING, &shell_opts.escape, "CHAR",
+          "Key for cspace itself at the start of a line (~), or \"none\".", COMPLETE_NONE, 0, 0 },
         OPT_END,
 };
 
@@ -116,8 +127,10 @@ const struct command command_shell = {
         .name = "shell",
         .synopsis = "[OPTION...] SANDBOX [[--] COMMAND [ARGUMENT...]]",
         .summary = "Open a terminal in a sandbox.",
-        .details = "Starts a login shell, or COMMAND. At the start of a line `~.` detaches: the shell runs on, and "
-                   "`cspace shell --attach PROCESS SANDBOX` comes back to it. `~?` lists the keys.",
+        .details =
+                "Starts a login shell, or COMMAND. At the start of a line `~.` detaches: the shell runs "
+                "on, and "
+                "`cspace shell --attach PROCESS SANDBOX` comes back to it. `~?` lists the keys.",
         .opts = opts_shell,
         .min_args = 1,
         .max_args = -1,

@@ -14,7 +14,8 @@
 
 /* What a part of the sandbox says is left out when it does not answer. */
 static json_t *part(struct client *c, const char *sandbox, const char *what) {
-        _cleanup_free_ char *id = client_escape(sandbox), *target = mem_printf("/v1/sandboxes/%s/%s", id, what);
+        _cleanup_free_ char *id = client_escape(sandbox),
+                            *target = mem_printf("/v1/sandboxes/%s/%s", id, what);
         struct api_error e;
         json_t *j = NULL;
 
@@ -29,7 +30,8 @@ static void print_map(const char *name, const json_t *map) {
         if (json_object_size(map) == 0)
                 output_field(name, "-");
         json_object_foreach((json_t *) (uintptr_t) map, key, v) {
-                output_fieldf(first ? name : "", "%s=%s", key, json_string_value(v) ? json_string_value(v) : "");
+                output_fieldf(first ? name : "", "%s=%s", key,
+                              json_string_value(v) ? json_string_value(v) : "");
                 first = false;
         }
 }
@@ -43,8 +45,8 @@ static void print_usage(const json_t *usage) {
         text_size((uint64_t) member_int(host, "memory_bytes", 0), memory);
         text_size((uint64_t) member_int(host, "disk_bytes", 0), disk);
         text_duration((uint64_t) member_int(host, "cpu_us", 0) / 1000, cpu);
-        output_fieldf("On the host:", "%s of memory, %s of disk, %s of CPU time, %lld processes", memory, disk, cpu,
-                      (long long) member_int(host, "processes", 0));
+        output_fieldf("On the host:", "%s of memory, %s of disk, %s of CPU time, %lld processes", memory,
+                      disk, cpu, (long long) member_int(host, "processes", 0));
 }
 
 static void print_commands(const json_t *commands) {

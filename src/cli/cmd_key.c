@@ -22,8 +22,11 @@ static int create_key(struct client *c, const char *name) {
                 return api_error_print(&e);
         const char *key = member_str(answer, "key");
         if (!*key)
-                return cli_fail_code("protocol", "the key was made but its text got lost; remove it and make another: cspace key rm %s",
-                                     member_str(answer, "id"));
+                return cli_fail_code(
+                        "protocol",
+                        "the key was made but its text got lost; remove it and make another: cspace key rm "
+                        "%s",
+                        member_str(answer, "id"));
         if (cli()->json) {
                 output_json(answer);
                 return CLI_OK;
@@ -133,9 +136,11 @@ const struct command command_key_create = {
         .name = "key create",
         .synopsis = "[OPTION...] [NAME]",
         .summary = "Make an API key and print it, this once.",
-        .details = "Keys are for clients that come over TCP: the E2B SDK, or `cspace --api http://...`. NAME is for you, to "
-                   "tell keys apart. Only root and the group cspace can do this, over the local socket.\n\n"
-                   "  export E2B_API_KEY=$(cspace key create --quiet laptop)",
+        .details =
+                "Keys are for clients that come over TCP: the E2B SDK, or `cspace --api http://...`. NAME "
+                "is for you, to "
+                "tell keys apart. Only root and the group cspace can do this, over the local socket.\n\n"
+                "  export E2B_API_KEY=$(cspace key create --quiet laptop)",
         .opts = opts_create,
         .max_args = 1,
         .command_at = -1,

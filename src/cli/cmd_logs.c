@@ -67,10 +67,12 @@ static void print_line(struct logs *l, const char *line) {
         putchar('\n');
 }
 
-static int read_once(struct client *c, struct logs *l, const char *sandbox, int64_t from_ms, struct api_error *e) {
+static int read_once(struct client *c, struct logs *l, const char *sandbox, int64_t from_ms,
+                     struct api_error *e) {
         _cleanup_free_ char *id = client_escape(sandbox);
-        _cleanup_free_ char *target = from_ms > 0 ? mem_printf("/v1/sandboxes/%s/logs?since=%lld", id, (long long) from_ms)
-                                                  : mem_printf("/v1/sandboxes/%s/logs", id);
+        _cleanup_free_ char *target =
+                from_ms > 0 ? mem_printf("/v1/sandboxes/%s/logs?since=%lld", id, (long long) from_ms)
+                            : mem_printf("/v1/sandboxes/%s/logs", id);
         _cleanup_buf_ struct buf line = BUF_INIT(LOGS_LINE_MAX);
         const uint8_t *data;
         struct xfer *x = NULL;
@@ -118,7 +120,10 @@ static int run(int argc, char **argv) {
 
         (void) argc;
         if (since_ms(&from) < 0)
-                return cli_usage("--since \"%s\" is neither a time such as 2026-01-02T03:04:05Z nor an age such as 10m", since);
+                return cli_usage(
+                        "--since \"%s\" is neither a time such as 2026-01-02T03:04:05Z nor an age such as "
+                        "10m",
+                        since);
         if (client_new(&c, &err) < 0)
                 return cli_fail_err(&err);
         for (;;) {
@@ -142,8 +147,10 @@ static int run(int argc, char **argv) {
 }
 
 static const struct opt opts[] = {
-        { "follow", 'f', OPT_FLAG, &follow, NULL, "Go on until the sandbox is deleted.", COMPLETE_NONE, 0, 0 },
-        { "since", 0, OPT_STRING, &since, "TIME", "Only what came after: 2026-01-02T03:04:05Z, or an age such as 10m.", COMPLETE_NONE, 0, 0 },
+        { "follow", 'f', OPT_FLAG, &follow, NULL, "Go on until the sandbox is deleted.", COMPLETE_NONE, 0,
+          0 },
+        { "since", 0, OPT_STRING, &since, "TIME",
+          "Only what came after: 2026-01-02T03:04:05Z, or an age such as 10m.", COMPLETE_NONE, 0, 0 },
         OPT_END,
 };
 

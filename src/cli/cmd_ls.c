@@ -72,7 +72,8 @@ static char *query(struct error *err) {
                         free(target);
                         return NULL;
                 }
-                _cleanup_free_ char *old = target, *key = mem_ndup(metadata.items[i], (size_t) (eq - metadata.items[i]));
+                _cleanup_free_ char *old = target,
+                                    *key = mem_ndup(metadata.items[i], (size_t) (eq - metadata.items[i]));
                 _cleanup_free_ char *k = client_escape(key), *v = client_escape(eq + 1);
                 target = mem_printf("%s&metadata.%s=%s", old, k, v);
         }
@@ -80,7 +81,8 @@ static char *query(struct error *err) {
 }
 
 static int run(int argc, char **argv) {
-        static const char *const headers[] = { "ID", "NAME", "STATE", "TEMPLATE", "MEMORY", "CPUS", "CREATED", "EXPIRES", NULL };
+        static const char *const headers[] = { "ID",   "NAME",    "STATE",   "TEMPLATE", "MEMORY",
+                                               "CPUS", "CREATED", "EXPIRES", NULL };
         struct error err = ERROR_INIT;
         struct client *c = NULL;
         struct api_error e;
@@ -109,9 +111,12 @@ static int run(int argc, char **argv) {
 }
 
 static const struct opt opts[] = {
-        { "state", 0, OPT_STRING, &state, "STATE", "Only those creating, running, failed or deleting (a list with commas).", COMPLETE_NONE, 0, 0 },
-        { "template", 'T', OPT_STRING, &template, "NAME[:TAG]", "Only those made from this template.", COMPLETE_TEMPLATE, 0, 0 },
-        { "metadata", 0, OPT_LIST, &metadata, "KEY=VALUE", "Only those with this note.", COMPLETE_NONE, 0, 0 },
+        { "state", 0, OPT_STRING, &state, "STATE",
+          "Only those creating, running, failed or deleting (a list with commas).", COMPLETE_NONE, 0, 0 },
+        { "template", 'T', OPT_STRING, &template, "NAME[:TAG]", "Only those made from this template.",
+          COMPLETE_TEMPLATE, 0, 0 },
+        { "metadata", 0, OPT_LIST, &metadata, "KEY=VALUE", "Only those with this note.", COMPLETE_NONE, 0,
+          0 },
         { "quiet", 'q', OPT_FLAG, &quiet, NULL, "Print ids alone.", COMPLETE_NONE, 0, 0 },
         OPT_END,
 };

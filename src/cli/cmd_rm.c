@@ -24,7 +24,7 @@ struct removals {
 
 static void add(struct removals *r, const char *sandbox) {
         r->list = mem_grow(r->list, r->n + 1, sizeof *r->list);
-        r->list[r->n++] = (struct removal){ .sandbox = mem_dup(sandbox) };
+        r->list[r->n++] = (struct removal) { .sandbox = mem_dup(sandbox) };
 }
 
 static int on_sandbox(void *arg, json_t *s) {
@@ -53,7 +53,8 @@ static void await(struct client *c, struct removals *all_of, struct removal *r, 
                 return;
         if (*r->operation && operation_wait(c, r->operation, NULL, NULL, &e) < 0 &&
             !api_error_is(&e, "operation_not_found")) {
-                all_of->rc = cli_fail_code(e.code, "sandbox \"%s\" was not deleted: %s", r->sandbox, e.message);
+                all_of->rc =
+                        cli_fail_code(e.code, "sandbox \"%s\" was not deleted: %s", r->sandbox, e.message);
                 return;
         }
         json_array_append_new(done, json_string(r->sandbox));

@@ -39,8 +39,8 @@ enum phase {
 struct run {
         struct client *c;
         enum phase phase;
-        int signum;      /* the first one that asked for an end */
-        int impatient;   /* signals since then */
+        int signum;    /* the first one that asked for an end */
+        int impatient; /* signals since then */
         struct sandbox_created sandbox;
         struct lease *lease; /* NULL: the sandbox lives without us */
         uint64_t begin_us, created_us, started_us, exited_us, deleted_us;
@@ -129,8 +129,8 @@ static int clean_up(struct run *r, int rc) {
                 return rc;
         }
         if (sandbox_delete(r->c, r->sandbox.id, &e) < 0 && !api_error_is(&e, "sandbox_not_found")) {
-                cli_fail_code(e.code, "sandbox %s could not be deleted: %s; `cspace rm %s` tries again", r->sandbox.id,
-                              e.message, r->sandbox.id);
+                cli_fail_code(e.code, "sandbox %s could not be deleted: %s; `cspace rm %s` tries again",
+                              r->sandbox.id, e.message, r->sandbox.id);
                 return rc ? rc : CLI_FAILURE;
         }
         r->deleted_us = clock_mono_us();
@@ -142,7 +142,8 @@ static double ms(uint64_t from, uint64_t to) {
 }
 
 static int write_timing(const json_t *j) {
-        _cleanup_free_ char *text = json_dumps(j, JSON_COMPACT | JSON_REAL_PRECISION(8) | JSON_PRESERVE_ORDER);
+        _cleanup_free_ char *text =
+                json_dumps(j, JSON_COMPACT | JSON_REAL_PRECISION(8) | JSON_PRESERVE_ORDER);
         struct error err = ERROR_INIT;
 
         if (!text)
@@ -159,7 +160,8 @@ static int write_timing(const json_t *j) {
 
 static int tell_timing(const struct run *r, int rc) {
         char create[TEXT_SIZE], command[TEXT_SIZE], gone[TEXT_SIZE];
-        double c = ms(r->begin_us, r->created_us), x = ms(r->created_us, r->exited_us), d = ms(r->exited_us, r->deleted_us);
+        double c = ms(r->begin_us, r->created_us), x = ms(r->created_us, r->exited_us),
+               d = ms(r->exited_us, r->deleted_us);
 
         if (!timing && !timing_file)
                 return rc;
@@ -170,8 +172,9 @@ static int tell_timing(const struct run *r, int rc) {
                 cli_note("create %s, command %s, delete %s", create, command, gone);
                 return rc;
         }
-        _cleanup_json_ json_t *j = json_pack("{s:s?, s:f, s:f, s:f, s:i}", "sandbox_id", r->sandbox.id, "create_ms", c,
-                                             "command_ms", x, "delete_ms", d, "exit_code", rc);
+        _cleanup_json_ json_t *j =
+                json_pack("{s:s?, s:f, s:f, s:f, s:i}", "sandbox_id", r->sandbox.id, "create_ms", c,
+                          "command_ms", x, "delete_ms", d, "exit_code", rc);
         int w = write_timing(j);
         return w != 0 && rc == 0 ? CLI_FAILURE : rc;
 }
@@ -197,10 +200,13 @@ static const struct opt opts[] = {
         SANDBOX_OPTS(sandbox_opts),
         EXEC_OPTS(exec_opts),
         EXEC_STREAM_OPTS(exec_opts),
-        { "timeout", 0, OPT_SECONDS, &exec_opts.timeout_s, "TIME", "Kill the command after so long; exit code 124.", COMPLETE_NONE, 1, 0 },
+        { "timeout", 0, OPT_SECONDS, &exec_opts.timeout_s, "TIME",
+          "Kill the command after so long; exit code 124.", COMPLETE_NONE, 1, 0 },
         { "keep", 'k', OPT_FLAG, &keep, NULL, "Do not delete the sandbox afterwards.", COMPLETE_NONE, 0, 0 },
-        { "timing", 0, OPT_FLAG, &timing, NULL, "Tell on stderr how long create, command and delete took.", COMPLETE_NONE, 0, 0 },
-        { "timing-file", 0, OPT_STRING, &timing_file, "FILE", "Write the same as JSON to a file.", COMPLETE_FILE, 0, 0 },
+        { "timing", 0, OPT_FLAG, &timing, NULL, "Tell on stderr how long create, command and delete took.",
+          COMPLETE_NONE, 0, 0 },
+        { "timing-file", 0, OPT_STRING, &timing_file, "FILE", "Write the same as JSON to a file.",
+          COMPLETE_FILE, 0, 0 },
         OPT_END,
 };
 
@@ -208,12 +214,15 @@ const struct command command_run = {
         .name = "run",
         .synopsis = "[OPTION...] [--] COMMAND [ARGUMENT...]",
         .summary = "Run a command in a new sandbox, then delete it.",
-        .details = "The sandbox is deleted when the command ends, and also after an error, Ctrl-C or SIGTERM. The exit "
-                   "code is that of the command: 128+N if signal N ended it, 127 if it does not exist, 126 if it cannot "
-                   "be executed, 124 after --timeout; 125 if cspace failed.\n\n"
-                   "  cspace run -- python3 -c 'print(6*7)'\n"
-                   "  cspace run --memory 1G -it -- bash\n"
-                   "  tar c src | cspace run -- sh -c 'tar x && make -C src'",
+        .details =
+                "The sandbox is deleted when the command ends, and also after an error, Ctrl-C or SIGTERM. "
+                "The exit "
+                "code is that of the command: 128+N if signal N ended it, 127 if it does not exist, 126 if "
+                "it cannot "
+                "be executed, 124 after --timeout; 125 if cspace failed.\n\n"
+                "  cspace run -- python3 -c 'print(6*7)'\n"
+                "  cspace run --memory 1G -it -- bash\n"
+                "  tar c src | cspace run -- sh -c 'tar x && make -C src'",
         .opts = opts,
         .min_args = 1,
         .max_args = -1,

@@ -23,7 +23,8 @@ static void add_row(struct table *t, const json_t *tmpl, const char *name) {
 
         json_array_foreach(variants, i, v) {
                 _cleanup_free_ char *old = sizes;
-                sizes = mem_printf("%s%s%lldM/%lld", old, *old ? " " : "", (long long) member_int(v, "memory_mb", 0),
+                sizes = mem_printf("%s%s%lldM/%lld", old, *old ? " " : "",
+                                   (long long) member_int(v, "memory_mb", 0),
                                    (long long) member_int(v, "cpus", 0));
         }
         text_size((uint64_t) member_int(tmpl, "disk_mb", 0) << 20, disk);
@@ -38,7 +39,8 @@ static void add_row(struct table *t, const json_t *tmpl, const char *name) {
 }
 
 static void print(const json_t *list) {
-        static const char *const headers[] = { "NAME", "DIGEST", "DISK", "PREPARED", "SANDBOXES", "CREATED", NULL };
+        static const char *const headers[] = { "NAME",      "DIGEST",  "DISK", "PREPARED",
+                                               "SANDBOXES", "CREATED", NULL };
         struct table *t = table_new(headers);
         const json_t *tmpl, *name;
         size_t i, k;
@@ -104,7 +106,8 @@ static int run_rm(int argc, char **argv) {
         if (client_new(&c, &err) < 0)
                 return cli_fail_err(&err);
         for (int i = 0; i < argc; i++) {
-                _cleanup_free_ char *ref = client_escape(argv[i]), *target = mem_printf("/v1/templates/%s", ref);
+                _cleanup_free_ char *ref = client_escape(argv[i]),
+                                    *target = mem_printf("/v1/templates/%s", ref);
 
                 if (client_call(c, "DELETE", target, NULL, 0, NULL, &e) < 0) {
                         rc = api_error_print(&e);
@@ -129,7 +132,9 @@ const struct command command_template_ls = {
         .name = "template ls",
         .synopsis = "[OPTION...]",
         .summary = "List templates.",
-        .details = "PREPARED are the sizes (memory/CPUs) that have a snapshot; other sizes are prepared at their first use.",
+        .details =
+                "PREPARED are the sizes (memory/CPUs) that have a snapshot; other sizes are prepared at "
+                "their first use.",
         .opts = opts_ls,
         .max_args = 0,
         .command_at = -1,
@@ -140,8 +145,10 @@ const struct command command_template_rm = {
         .name = "template rm",
         .synopsis = "TEMPLATE...",
         .summary = "Remove templates.",
-        .details = "TEMPLATE is NAME[:TAG], which removes that name, or a digest, which removes all names. Content without "
-                   "a name is deleted, unless sandboxes use it: then it is an error.",
+        .details =
+                "TEMPLATE is NAME[:TAG], which removes that name, or a digest, which removes all names. "
+                "Content without "
+                "a name is deleted, unless sandboxes use it: then it is an error.",
         .min_args = 1,
         .max_args = -1,
         .command_at = -1,

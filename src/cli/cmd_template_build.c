@@ -71,7 +71,10 @@ static int start_packages(struct build *b, json_t **ret, struct api_error *e) {
         const struct {
                 const char *key;
                 uint64_t v;
-        } numbers[] = { { "disk_mb", disk / MIB }, { "memory_mb", memory / MIB }, { "cpus", cpus }, { "timeout_s", timeout_s } };
+        } numbers[] = { { "disk_mb", disk / MIB },
+                        { "memory_mb", memory / MIB },
+                        { "cpus", cpus },
+                        { "timeout_s", timeout_s } };
         for (size_t i = 0; i < ARRAY_SIZE(numbers); i++)
                 if (numbers[i].v)
                         json_object_set_new(body, numbers[i].key, json_integer((json_int_t) numbers[i].v));
@@ -86,7 +89,10 @@ static char *import_target(const struct build *b) {
         const struct {
                 const char *key;
                 uint64_t v;
-        } numbers[] = { { "disk_mb", disk / MIB }, { "memory_mb", memory / MIB }, { "cpus", cpus }, { "timeout_s", timeout_s } };
+        } numbers[] = { { "disk_mb", disk / MIB },
+                        { "memory_mb", memory / MIB },
+                        { "cpus", cpus },
+                        { "timeout_s", timeout_s } };
 
         for (size_t i = 0; i < ARRAY_SIZE(numbers); i++) {
                 if (numbers[i].v == 0)
@@ -134,11 +140,14 @@ static int start_tar(struct build *b, json_t **ret, struct api_error *e) {
         if (fstat(fd, &st) < 0)
                 return api_error_set(e, "failure", "cannot read \"%s\": %s", tar, strerror(errno));
         if (S_ISDIR(st.st_mode))
-                return api_error_set(e, "failure", "\"%s\" is a folder; make an archive of it: tar -C %s -cf rootfs.tar .", tar, tar);
+                return api_error_set(e, "failure",
+                                     "\"%s\" is a folder; make an archive of it: tar -C %s -cf rootfs.tar .",
+                                     tar, tar);
         bool sized = S_ISREG(st.st_mode) && fd != STDIN_FILENO;
         if (sized && st.st_size == 0)
                 return api_error_set(e, "failure", "\"%s\" is empty", tar);
-        if (xfer_open(b->c, "POST", target, "application/x-tar", sized ? (int64_t) st.st_size : -1, &x, e) < 0)
+        if (xfer_open(b->c, "POST", target, "application/x-tar", sized ? (int64_t) st.st_size : -1, &x, e) <
+            0)
                 return -1;
         xfer_set_timeout(x, (uint64_t) 10 * CLIENT_TIMEOUT_MS);
         int r = send_file(b, x, fd, sized ? (uint64_t) st.st_size : 0, e);
@@ -215,7 +224,8 @@ static int check_sizes(void) {
         if (disk % MIB)
                 return cli_usage("--disk: %llu bytes are no whole number of MiB", (unsigned long long) disk);
         if (memory % MIB)
-                return cli_usage("--memory: %llu bytes are no whole number of MiB", (unsigned long long) memory);
+                return cli_usage("--memory: %llu bytes are no whole number of MiB",
+                                 (unsigned long long) memory);
         if (tar && packages.n > 0)
                 return cli_usage("--tar and --packages exclude each other: an archive is taken as it is");
         if (tar && suite)
@@ -231,8 +241,11 @@ static int run(int argc, char **argv) {
 
         (void) argc;
         if (!template_name_valid(argv[0], n) || (b.tag && !template_name_valid(b.tag, strlen(b.tag))))
-                return cli_usage("\"%s\" is no template name: NAME[:TAG], each of a-z, 0-9, \".\", \"_\" and \"-\", at most %d, "
-                                 "beginning with a letter or digit", argv[0], TEMPLATE_NAME_MAX);
+                return cli_usage(
+                        "\"%s\" is no template name: NAME[:TAG], each of a-z, 0-9, \".\", \"_\" and \"-\", "
+                        "at most %d, "
+                        "beginning with a letter or digit",
+                        argv[0], TEMPLATE_NAME_MAX);
         int rc = check_sizes();
         if (rc != CLI_OK)
                 return rc;
@@ -248,12 +261,17 @@ static int run(int argc, char **argv) {
 }
 
 static const struct opt opts[] = {
-        { "packages", 'p', OPT_LIST, &packages, "LIST", "Debian packages beyond the base set, with blanks or commas.", COMPLETE_NONE, 0, 0 },
-        { "tar", 0, OPT_STRING, &tar, "FILE", "Take the root filesystem from an archive (\"-\": stdin).", COMPLETE_FILE, 0, 0 },
-        { "suite", 0, OPT_STRING, &suite, "NAME", "Debian suite; by default that of the host.", COMPLETE_NONE, 0, 0 },
+        { "packages", 'p', OPT_LIST, &packages, "LIST",
+          "Debian packages beyond the base set, with blanks or commas.", COMPLETE_NONE, 0, 0 },
+        { "tar", 0, OPT_STRING, &tar, "FILE", "Take the root filesystem from an archive (\"-\": stdin).",
+          COMPLETE_FILE, 0, 0 },
+        { "suite", 0, OPT_STRING, &suite, "NAME", "Debian suite; by default that of the host.", COMPLETE_NONE,
+          0, 0 },
         { "disk", 0, OPT_SIZE, &disk, "SIZE", "Size of the disk.", COMPLETE_NONE, 1, 0 },
-        { "memory", 'm', OPT_SIZE, &memory, "SIZE", "Memory of the size that is prepared at once.", COMPLETE_NONE, 1, 0 },
-        { "cpus", 'c', OPT_UINT, &cpus, "N", "CPUs of the size that is prepared at once.", COMPLETE_NONE, 1, 0 },
+        { "memory", 'm', OPT_SIZE, &memory, "SIZE", "Memory of the size that is prepared at once.",
+          COMPLETE_NONE, 1, 0 },
+        { "cpus", 'c', OPT_UINT, &cpus, "N", "CPUs of the size that is prepared at once.", COMPLETE_NONE, 1,
+          0 },
         { "timeout", 0, OPT_SECONDS, &timeout_s, "TIME", "Give up after so long.", COMPLETE_NONE, 1, 0 },
         { "quiet", 'q', OPT_FLAG, &quiet, NULL, "Print the digest alone.", COMPLETE_NONE, 0, 0 },
         OPT_END,
@@ -263,10 +281,12 @@ const struct command command_template_build = {
         .name = "template build",
         .synopsis = "[OPTION...] NAME[:TAG]",
         .summary = "Build a template.",
-        .details = "From Debian packages, or from the archive of a root filesystem (tar; gzip, xz or zstd too). Prints the "
-                   "digest. The build goes on if this program is stopped.\n\n"
-                   "  cspace template build data --packages \"python3-numpy python3-pandas\"\n"
-                   "  cspace template build mine:v2 --tar rootfs.tar.zst --disk 16G",
+        .details =
+                "From Debian packages, or from the archive of a root filesystem (tar; gzip, xz or zstd "
+                "too). Prints the "
+                "digest. The build goes on if this program is stopped.\n\n"
+                "  cspace template build data --packages \"python3-numpy python3-pandas\"\n"
+                "  cspace template build mine:v2 --tar rootfs.tar.zst --disk 16G",
         .opts = opts,
         .min_args = 1,
         .max_args = 1,

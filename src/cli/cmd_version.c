@@ -23,7 +23,8 @@ static int run(int argc, char **argv) {
         client_free(c);
         const char *theirs = server ? member_str(server, "version") : NULL;
         if (cli()->json) {
-                _cleanup_json_ json_t *j = json_pack("{s:s, s:s?}", "version", CSPACE_VERSION, "server", theirs);
+                _cleanup_json_ json_t *j =
+                        json_pack("{s:s, s:s?}", "version", CSPACE_VERSION, "server", theirs);
                 output_json(j);
                 return CLI_OK;
         }

@@ -32,11 +32,15 @@ const struct command *const command_table[] = {
 };
 
 const struct opt command_globals[] = {
-        { "api", 0, OPT_STRING, &cli_globals.api, "URL", "Where cspaced listens: unix:PATH or http://HOST:PORT.", COMPLETE_NONE, 0, 0 },
-        { "config", 0, OPT_STRING, &cli_globals.config, "FILE", "Configuration file instead of /etc/cspace/cspace.conf.", COMPLETE_FILE, 0, 0 },
+        { "api", 0, OPT_STRING, &cli_globals.api, "URL",
+          "Where cspaced listens: unix:PATH or http://HOST:PORT.", COMPLETE_NONE, 0, 0 },
+        { "config", 0, OPT_STRING, &cli_globals.config, "FILE",
+          "Configuration file instead of /etc/cspace/cspace.conf.", COMPLETE_FILE, 0, 0 },
         { "help", 'h', OPT_HELP, NULL, NULL, "Show help.", COMPLETE_NONE, 0, 0 },
-        { "json", 0, OPT_FLAG, &cli_globals.json, NULL, "Print data, and errors, as JSON.", COMPLETE_NONE, 0, 0 },
-        { "key", 0, OPT_STRING, &cli_globals.key, "KEY", "API key; better given in CSPACE_API_KEY.", COMPLETE_NONE, 0, 0 },
+        { "json", 0, OPT_FLAG, &cli_globals.json, NULL, "Print data, and errors, as JSON.", COMPLETE_NONE, 0,
+          0 },
+        { "key", 0, OPT_STRING, &cli_globals.key, "KEY", "API key; better given in CSPACE_API_KEY.",
+          COMPLETE_NONE, 0, 0 },
         OPT_END,
 };
 
@@ -114,9 +118,18 @@ const char *command_suggest(const char *word) {
         static const struct {
                 const char *from, *to;
         } aliases[] = {
-                { "list", "ls" },     { "ps", "ls" },       { "delete", "rm" }, { "kill", "rm" },
-                { "ssh", "shell" },   { "attach", "shell" }, { "copy", "cp" },   { "start", "up" },
-                { "stop", "down" },   { "show", "info" },   { "inspect", "info" }, { "status", "doctor" },
+                { "list", "ls" },
+                { "ps", "ls" },
+                { "delete", "rm" },
+                { "kill", "rm" },
+                { "ssh", "shell" },
+                { "attach", "shell" },
+                { "copy", "cp" },
+                { "start", "up" },
+                { "stop", "down" },
+                { "show", "info" },
+                { "inspect", "info" },
+                { "status", "doctor" },
                 { "build", "template build" },
         };
         const char *best = NULL;

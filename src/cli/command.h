@@ -21,7 +21,7 @@ struct command {
         int command_at;         /* see struct opt_spec */
         bool raw;               /* parses its own arguments; opts is for help and completion only */
         enum complete args[COMMAND_ARGS_MAX]; /* of operands; the last one is repeated */
-        int (*run)(int argc, char **argv); /* operands (raw: name and all); returns the exit code */
+        int (*run)(int argc, char **argv);    /* operands (raw: name and all); returns the exit code */
 };
 
 extern const struct command command_template_build, command_template_ls, command_template_rm, command_run,

@@ -73,8 +73,8 @@ static void place_done(struct place *p) {
 enum kind { KIND_MISSING, KIND_FILE, KIND_DIR };
 
 /* The table in copy.h. shown: the destination as the user wrote it. */
-static int find_place(const char *src, bool src_is_dir, const char *dst, enum kind kind, bool several, const char *shown,
-                      struct place *ret) {
+static int find_place(const char *src, bool src_is_dir, const char *dst, enum kind kind, bool several,
+                      const char *shown, struct place *ret) {
         if (kind == KIND_DIR) {
                 ret->dir = mem_dup(dst);
                 ret->as = copy_basename(src);
@@ -85,7 +85,9 @@ static int find_place(const char *src, bool src_is_dir, const char *dst, enum ki
         if (kind == KIND_FILE && src_is_dir)
                 return cli_fail("\"%s\" is a file; the folder \"%s\" cannot replace it", shown, src);
         if (!src_is_dir && ends_in_slash(dst))
-                return cli_fail(kind == KIND_FILE ? "\"%s\" is not a folder" : "the folder \"%s\" does not exist", shown);
+                return cli_fail(kind == KIND_FILE ? "\"%s\" is not a folder"
+                                                  : "the folder \"%s\" does not exist",
+                                shown);
         ret->dir = copy_dirname(dst);
         ret->as = copy_basename(dst);
         ret->replaces = kind == KIND_FILE;
@@ -96,7 +98,8 @@ static int find_place(const char *src, bool src_is_dir, const char *dst, enum ki
 
 /* --- up ------------------------------------------------------------------------------------------- */
 
-static int send_bytes(struct copy *c, struct xfer *x, int fd, const char *name, int64_t size, struct api_error *e) {
+static int send_bytes(struct copy *c, struct xfer *x, int fd, const char *name, int64_t size,
+                      struct api_error *e) {
         _cleanup_free_ uint8_t *piece = mem_new(COPY_READ);
         int64_t done = 0;
 
@@ -120,7 +123,8 @@ static int send_bytes(struct copy *c, struct xfer *x, int fd, const char *name, 
         return xfer_finish(x, e);
 }
 
-static int upload_fd(struct copy *c, int fd, const char *name, const char *path, mode_t mode, bool replaces, int64_t size) {
+static int upload_fd(struct copy *c, int fd, const char *name, const char *path, mode_t mode, bool replaces,
+                     int64_t size) {
         _cleanup_free_ char *query = replaces ? NULL : mem_printf("mode=%o", (unsigned) mode & 0777u);
         struct xfer *x = NULL;
         struct api_error e;
@@ -188,7 +192,10 @@ static int upload_stdin(struct copy *c, const char *dst, const struct remote_sta
                 return r < 0 ? api_error_print(&e) : CLI_OK;
         }
         if (st->type == REMOTE_DIR || ends_in_slash(dst))
-                return cli_fail("\"%s\" is a folder and stdin has no name: name the file, or unpack an archive with --tar", dst);
+                return cli_fail(
+                        "\"%s\" is a folder and stdin has no name: name the file, or unpack an archive "
+                        "with --tar",
+                        dst);
         return upload_fd(c, STDIN_FILENO, "stdin", dst, 0644, st->type == REMOTE_FILE, -1);
 }
 
@@ -206,7 +213,8 @@ static int check_remote_dir(struct copy *c, const char *dir) {
         if (st.type == REMOTE_DIR)
                 return CLI_OK;
         return cli_fail(st.type == REMOTE_MISSING ? "the folder \"%s\" does not exist in the sandbox"
-                                                  : "\"%s\" is not a folder in the sandbox", dir);
+                                                  : "\"%s\" is not a folder in the sandbox",
+                        dir);
 }
 
 int copy_upload(struct copy *c, const char *src, const char *dst, bool several) {
@@ -288,7 +296,8 @@ static int download_file(struct copy *c, const char *src, const struct remote_st
         /* Ask first: a file that cannot be read must not truncate the one that is here. */
         if (remote_get(&c->remote, src, NULL, &r.x, &r.err) < 0)
                 return api_error_print(&r.err);
-        _cleanup_fd_ int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY, st->mode & 0777);
+        _cleanup_fd_ int fd =
+                open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY, st->mode & 0777);
         int rc = fd < 0 ? cli_fail("cannot write \"%s\": %s", path, strerror(errno)) : receive(&r, fd, path);
         xfer_free(r.x);
         return rc;

@@ -18,8 +18,8 @@
 struct copy {
         struct remote remote;
         struct progress *progress;
-        bool tar;             /* "-" is a tar archive of a folder's contents, in either direction */
-        uint64_t skipped;     /* entries of kinds that are not copied */
+        bool tar;         /* "-" is a tar archive of a folder's contents, in either direction */
+        uint64_t skipped; /* entries of kinds that are not copied */
 };
 
 /* Prints what is wrong; return exit codes. `several`: one of more sources, so dst must be a folder. */

@@ -80,7 +80,8 @@ static int connect_next(struct dialer *d) {
                         return d->err.code;
                 }
         }
-        return stream_connect_tcp(d->loop, d->addresses[d->next++], d->to.port, on_connected, d, &d->connect, &d->err);
+        return stream_connect_tcp(d->loop, d->addresses[d->next++], d->to.port, on_connected, d, &d->connect,
+                                  &d->err);
 }
 
 static void attempt(uv_timer_t *t) {

@@ -16,8 +16,8 @@ static int parse_unix(const char *url, const char *path, struct endpoint *ret, s
         if (path[0] != '/')
                 return error_set(err, -EINVAL, "address \"%s\": the path of a socket starts with \"/\"", url);
         if (str_copy(e.path, sizeof e.path, path) < 0)
-                return error_set(err, -EINVAL, "address \"%s\": the path of a socket has at most %d bytes", url,
-                                 ENDPOINT_PATH_MAX);
+                return error_set(err, -EINVAL, "address \"%s\": the path of a socket has at most %d bytes",
+                                 url, ENDPOINT_PATH_MAX);
         snprintf(e.authority, sizeof e.authority, "localhost");
         snprintf(e.text, sizeof e.text, "%s", path);
         *ret = e;
@@ -63,7 +63,8 @@ static int split_host(const char *url, const char *s, size_t n, struct endpoint 
                 return error_set(err, -EINVAL, "address \"%s\": the host is missing", url);
         for (size_t i = 0; i < hn; i++)
                 if (host[i] <= ' ' || strchr("@/?#\\\x7f", host[i]))
-                        return error_set(err, -EINVAL, "address \"%s\": \"%.*s\" is no host name", url, (int) hn, host);
+                        return error_set(err, -EINVAL, "address \"%s\": \"%.*s\" is no host name", url,
+                                         (int) hn, host);
         memcpy(e->host, host, hn);
         e->host[hn] = '\0';
         e->port = (uint16_t) p;
@@ -76,10 +77,13 @@ int endpoint_parse(const char *url, struct endpoint *ret, struct error *err) {
         if (str_has_prefix(url, "unix:"))
                 return parse_unix(url, str_has_prefix(url, "unix:///") ? url + 7 : url + 5, ret, err);
         if (str_has_prefix(url, "https://"))
-                return error_set(err, -EINVAL, "address \"%s\": https is not spoken here; use http:// through a tunnel, "
-                                 "or unix:PATH", url);
+                return error_set(err, -EINVAL,
+                                 "address \"%s\": https is not spoken here; use http:// through a tunnel, "
+                                 "or unix:PATH",
+                                 url);
         if (!str_has_prefix(url, "http://"))
-                return error_set(err, -EINVAL, "address \"%s\" is neither unix:PATH nor http://HOST:PORT", url);
+                return error_set(err, -EINVAL, "address \"%s\" is neither unix:PATH nor http://HOST:PORT",
+                                 url);
         const char *s = url + 7;
         size_t n = strcspn(s, "/?#");
         if (s[n] && !str_eq(s + n, "/"))
@@ -94,19 +98,21 @@ int endpoint_parse(const char *url, struct endpoint *ret, struct error *err) {
         return 0;
 }
 
-int endpoint_resolve(const struct endpoint *e, char ret[ENDPOINT_ADDRESSES][INET6_ADDRSTRLEN], struct error *err) {
+int endpoint_resolve(const struct endpoint *e, char ret[ENDPOINT_ADDRESSES][INET6_ADDRSTRLEN],
+                     struct error *err) {
         const struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = AI_ADDRCONFIG };
         struct addrinfo *list = NULL;
         int n = 0;
 
         int r = getaddrinfo(e->host, NULL, &hints, &list);
         if (r != 0) /* AI_ADDRCONFIG leaves out loopback-only families */
-                r = getaddrinfo(e->host, NULL, &(struct addrinfo){ .ai_socktype = SOCK_STREAM }, &list);
+                r = getaddrinfo(e->host, NULL, &(struct addrinfo) { .ai_socktype = SOCK_STREAM }, &list);
         if (r != 0)
                 return error_set(err, -EHOSTUNREACH, "host \"%s\" is not known: %s", e->host,
                                  r == EAI_SYSTEM ? strerror(errno) : gai_strerror(r));
         for (struct addrinfo *a = list; a && n < ENDPOINT_ADDRESSES; a = a->ai_next)
-                if (getnameinfo(a->ai_addr, a->ai_addrlen, ret[n], INET6_ADDRSTRLEN, NULL, 0, NI_NUMERICHOST) == 0)
+                if (getnameinfo(a->ai_addr, a->ai_addrlen, ret[n], INET6_ADDRSTRLEN, NULL, 0,
+                                NI_NUMERICHOST) == 0)
                         n++;
         freeaddrinfo(list);
         return n > 0 ? n : error_set(err, -EHOSTUNREACH, "host \"%s\" has no address", e->host);

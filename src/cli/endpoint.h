@@ -14,9 +14,9 @@
 #define ENDPOINT_PATH_MAX 107 /* sockaddr_un */
 
 struct endpoint {
-        bool local;                         /* Unix socket */
-        char path[ENDPOINT_PATH_MAX + 1];   /* of the socket */
-        char host[ENDPOINT_HOST_MAX + 1];   /* name or address, without [] */
+        bool local;                       /* Unix socket */
+        char path[ENDPOINT_PATH_MAX + 1]; /* of the socket */
+        char host[ENDPOINT_HOST_MAX + 1]; /* name or address, without [] */
         uint16_t port;
         char authority[ENDPOINT_HOST_MAX + 16]; /* value of the Host field */
         char text[ENDPOINT_HOST_MAX + 32];      /* for messages */
@@ -26,4 +26,5 @@ int endpoint_parse(const char *url, struct endpoint *ret, struct error *err);
 
 #define ENDPOINT_ADDRESSES 8
 /* Numeric addresses of host, in the order to try. Returns how many. */
-int endpoint_resolve(const struct endpoint *e, char ret[ENDPOINT_ADDRESSES][INET6_ADDRSTRLEN], struct error *err);
+int endpoint_resolve(const struct endpoint *e, char ret[ENDPOINT_ADDRESSES][INET6_ADDRSTRLEN],
+                     struct error *err);

@@ -8,7 +8,7 @@
 #include "base/str.h"
 
 int escape_init(struct escape *e, const char *setting, void (*print)(const char *text), struct error *err) {
-        *e = (struct escape){ .character = '~', .state = ESCAPE_LINE_START, .print = print };
+        *e = (struct escape) { .character = '~', .state = ESCAPE_LINE_START, .print = print };
         if (!setting)
                 return 0;
         if (str_eq(setting, "none")) {
@@ -16,7 +16,8 @@ int escape_init(struct escape *e, const char *setting, void (*print)(const char 
                 return 0;
         }
         if (strlen(setting) != 1 || setting[0] <= ' ' || setting[0] > '~' || strchr(".?", setting[0]))
-                return error_set(err, -EINVAL, "--escape \"%s\" is neither one character nor \"none\"", setting);
+                return error_set(err, -EINVAL, "--escape \"%s\" is neither one character nor \"none\"",
+                                 setting);
         e->character = (uint8_t) setting[0];
         return 0;
 }
@@ -24,8 +25,9 @@ int escape_init(struct escape *e, const char *setting, void (*print)(const char 
 static void help(const struct escape *e) {
         char text[160];
 
-        snprintf(text, sizeof text, "cspace: at the start of a line: %c. detaches, %c%c sends %c, %c? shows this",
-                 e->character, e->character, e->character, e->character, e->character);
+        snprintf(text, sizeof text,
+                 "cspace: at the start of a line: %c. detaches, %c%c sends %c, %c? shows this", e->character,
+                 e->character, e->character, e->character, e->character);
         e->print(text);
 }
 

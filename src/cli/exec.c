@@ -16,8 +16,8 @@
 #include "terminal.h"
 #include "text.h"
 
-#define EXEC_TIMED_OUT 124       /* as timeout(1) */
-#define EXEC_HANGUP_MS 2000      /* after SIGHUP in a terminal session */
+#define EXEC_TIMED_OUT 124  /* as timeout(1) */
+#define EXEC_HANGUP_MS 2000 /* after SIGHUP in a terminal session */
 
 json_t *exec_env(const struct opt_list *env, struct error *err) {
         json_t *o = json_object();
@@ -31,7 +31,8 @@ json_t *exec_env(const struct opt_list *env, struct error *err) {
                 if (n == 0) {
                         error_set(err, -EINVAL, "--env \"%s\" has no name; write NAME=VALUE", item);
                 } else if (!value) {
-                        error_set(err, -EINVAL, "--env %s: this variable is not set here; write %s=VALUE", name, name);
+                        error_set(err, -EINVAL, "--env %s: this variable is not set here; write %s=VALUE",
+                                  name, name);
                 } else if (!str_is_utf8(item, strlen(item)) || !str_is_utf8(value, strlen(value))) {
                         error_set(err, -EINVAL, "--env %s: the value is not UTF-8", name);
                 } else if (json_object_set_new(o, name, json_string(value)) == 0) {
@@ -60,7 +61,8 @@ static int add_terminal(json_t *body, json_t *env) {
         terminal_size(&cols, &rows);
         if (!json_object_get(env, "TERM"))
                 set_str(env, "TERM", term && *term ? term : "xterm-256color");
-        return json_object_set_new(body, "pty", json_pack("{s:i, s:i}", "cols", (int) cols, "rows", (int) rows));
+        return json_object_set_new(body, "pty",
+                                   json_pack("{s:i, s:i}", "cols", (int) cols, "rows", (int) rows));
 }
 
 /* bash where there is one: it reads the profile, knows where it is, and every base template has it. */
@@ -104,8 +106,8 @@ static json_t *command_body(const struct exec_options *o, int argc, char **argv,
         return body;
 }
 
-static int prepare(struct client *c, const char *sandbox, const struct exec_options *o, int argc, char **argv, bool start,
-                   char **ret_process, struct api_error *e) {
+static int prepare(struct client *c, const char *sandbox, const struct exec_options *o, int argc, char **argv,
+                   bool start, char **ret_process, struct api_error *e) {
         _cleanup_free_ char *s = client_escape(sandbox), *path = mem_printf("/v1/sandboxes/%s/commands", s);
         _cleanup_json_ json_t *answer = NULL, *body = NULL;
         const char *process = NULL;
@@ -191,7 +193,9 @@ static void on_link(void *arg, bool up) {
         (void) arg;
         /* In raw mode a line feed alone does not go back to column 0. */
         if (terminal_is_raw())
-                fputs(up ? "\r\ncspace: connected again\r\n" : "\r\ncspace: connection lost, connecting again ...\r\n", stderr);
+                fputs(up ? "\r\ncspace: connected again\r\n"
+                         : "\r\ncspace: connection lost, connecting again ...\r\n",
+                      stderr);
         else
                 cli_note(up ? "connected again" : "connection lost, connecting again ...");
 }
@@ -228,7 +232,8 @@ static int result_code(const struct exec_stream *s, const struct attach_result *
                 return r->signal ? told_signal(r->signal) : r->exit_code;
         case ATTACH_DETACHED:
                 fputc('\n', stderr); /* the cursor is wherever the sandbox has left it */
-                cli_note("detached; the command runs on: cspace shell --attach %s %s", s->process, s->sandbox);
+                cli_note("detached; the command runs on: cspace shell --attach %s %s", s->process,
+                         s->sandbox);
                 return CLI_OK;
         case ATTACH_ABANDONED:
                 return told_signal(r->signal);

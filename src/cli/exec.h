@@ -10,21 +10,37 @@
 struct exec_options {
         const char *user, *workdir;
         struct opt_list env;
-        uint64_t timeout_s;   /* 0: none */
+        uint64_t timeout_s; /* 0: none */
         bool tty, interactive, no_stdin;
-        const char *escape;   /* one character or "none"; for terminals */
+        const char *escape; /* one character or "none"; for terminals */
 };
 
 /* Rows for a command's option table. */
-#define EXEC_OPTS(o)                                                                                             \
-        { "env", 'e', OPT_LIST, &(o).env, "NAME=VALUE", "Set a variable; NAME alone takes the value it has here.", COMPLETE_NONE, 0, 0 }, \
-        { "user", 'u', OPT_STRING, &(o).user, "USER", "User in the sandbox (root).", COMPLETE_NONE, 0, 0 },       \
-        { "workdir", 'w', OPT_STRING, &(o).workdir, "DIR", "Folder to start in.", COMPLETE_NONE, 0, 0 }
+#define EXEC_OPTS(o)                                                                                         \
+        { "env",                                                                                             \
+          'e',                                                                                               \
+          OPT_LIST,                                                                                          \
+          &(o).env,                                                                                          \
+          "NAME=VALUE",                                                                                      \
+          "Set a variable; NAME alone takes the value it has here.",                                         \
+          COMPLETE_NONE,                                                                                     \
+          0,                                                                                                 \
+          0 },                                                                                               \
+                { "user",        'u', OPT_STRING, &(o).user, "USER", "User in the sandbox (root).",          \
+                  COMPLETE_NONE, 0,   0 },                                                                   \
+        {                                                                                                    \
+                "workdir", 'w', OPT_STRING, &(o).workdir, "DIR", "Folder to start in.", COMPLETE_NONE, 0, 0  \
+        }
 
-#define EXEC_STREAM_OPTS(o)                                                                                       \
-        { "interactive", 'i', OPT_FLAG, &(o).interactive, NULL, "Pass stdin; this is the default.", COMPLETE_NONE, 0, 0 }, \
-        { "no-stdin", 'n', OPT_FLAG, &(o).no_stdin, NULL, "Leave stdin alone; the command reads its end.", COMPLETE_NONE, 0, 0 }, \
-        { "tty", 't', OPT_FLAG, &(o).tty, NULL, "Give the command a terminal.", COMPLETE_NONE, 0, 0 }
+#define EXEC_STREAM_OPTS(o)                                                                                  \
+        { "interactive", 'i', OPT_FLAG, &(o).interactive, NULL, "Pass stdin; this is the default.",          \
+          COMPLETE_NONE, 0,   0 },                                                                           \
+                { "no-stdin",    'n',  OPT_FLAG,                                                             \
+                  &(o).no_stdin, NULL, "Leave stdin alone; the command reads its end.",                      \
+                  COMPLETE_NONE, 0,    0 },                                                                  \
+        {                                                                                                    \
+                "tty", 't', OPT_FLAG, &(o).tty, NULL, "Give the command a terminal.", COMPLETE_NONE, 0, 0    \
+        }
 
 /* {"A":"x"} from the list; NULL: err says which item is wrong. */
 json_t *exec_env(const struct opt_list *env, struct error *err);

@@ -41,7 +41,8 @@ static void print_options(FILE *f, const struct opt *o) {
 
                 if (o->letter)
                         snprintf(letter, sizeof letter, "-%c, ", o->letter);
-                snprintf(left, sizeof left, "%s--%s%s%s", letter, o->name, o->arg ? " " : "", o->arg ? o->arg : "");
+                snprintf(left, sizeof left, "%s--%s%s%s", letter, o->name, o->arg ? " " : "",
+                         o->arg ? o->arg : "");
                 print_row(f, left, o->help);
         }
 }

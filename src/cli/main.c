@@ -75,7 +75,8 @@ static int dispatch(int argc, char **argv) {
                         return CLI_OK;
                 }
                 cli()->command = argv[0];
-                return argc == 1 ? cli_usage("a command is missing") : cli_usage("there is no command \"%s %s\"", argv[0], argv[1]);
+                return argc == 1 ? cli_usage("a command is missing")
+                                 : cli_usage("there is no command \"%s %s\"", argv[0], argv[1]);
         }
         const char *near = command_suggest(argv[0]);
         if (near)

@@ -4,7 +4,7 @@
 #include "base/str.h"
 #include "mem.h"
 
-#define OPERATION_WAIT_S 60       /* one request is held so long */
+#define OPERATION_WAIT_S 60        /* one request is held so long */
 #define OPERATION_WATCHED_WAIT_S 1 /* when somebody looks at the steps */
 
 static void show(struct progress *p, const json_t *op) {
@@ -18,7 +18,8 @@ static void show(struct progress *p, const json_t *op) {
         (void) json_read_u64(progress, "percent", false, 0, 100, &percent, NULL);
         (void) json_read_u64(progress, "eta_s", false, 0, INT32_MAX, &eta, NULL);
         if (step && *step)
-                progress_step(p, step, percent > 100 ? -1 : (int) percent, eta > INT32_MAX ? -1 : (int64_t) eta);
+                progress_step(p, step, percent > 100 ? -1 : (int) percent,
+                              eta > INT32_MAX ? -1 : (int64_t) eta);
 }
 
 static int ended(const json_t *op, const char *state, struct api_error *e) {
@@ -31,7 +32,8 @@ static int ended(const json_t *op, const char *state, struct api_error *e) {
                 (void) json_read_str(error, "code", false, 63, &code, NULL);
                 (void) json_read_str(error, "message", false, SIZE_MAX, &message, NULL);
         }
-        return api_error_set(e, code ? code : "failure", "%s", message ? message : "the operation failed without a reason");
+        return api_error_set(e, code ? code : "failure", "%s",
+                             message ? message : "the operation failed without a reason");
 }
 
 int operation_wait(struct client *c, const char *id, struct progress *p, json_t **ret, struct api_error *e) {
@@ -43,7 +45,8 @@ int operation_wait(struct client *c, const char *id, struct progress *p, json_t 
                 _cleanup_json_ json_t *op = NULL;
                 const char *state = NULL;
 
-                if (client_call(c, "GET", target, NULL, (uint64_t) wait * 1000 + CLIENT_TIMEOUT_MS, &op, e) < 0)
+                if (client_call(c, "GET", target, NULL, (uint64_t) wait * 1000 + CLIENT_TIMEOUT_MS, &op, e) <
+                    0)
                         return -1;
                 if (json_read_str(op, "state", true, 64, &state, NULL) < 0)
                         return api_error_set(e, "protocol", "cspaced sent an operation without a state");

@@ -75,7 +75,8 @@ static int set_value(const struct opt *o, const char *v, struct error *err) {
                 return in_range(o, v, n, err);
         case OPT_SIZE:
                 if (str_to_size(v, &n) < 0)
-                        return error_set(err, -EINVAL, "--%s \"%s\" is not a size; write it as 512M or 2G", o->name, v);
+                        return error_set(err, -EINVAL, "--%s \"%s\" is not a size; write it as 512M or 2G",
+                                         o->name, v);
                 return in_range(o, v, n, err);
         case OPT_SECONDS:
                 if (str_to_seconds(v, &n) < 0)

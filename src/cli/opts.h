@@ -47,7 +47,8 @@ struct opt {
         enum complete complete;
         uint64_t min, max; /* max 0: no limit */
 };
-#define OPT_END { .name = NULL }
+#define OPT_END                                                                                              \
+        { .name = NULL }
 
 struct opt_list {
         const char **items;

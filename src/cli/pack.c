@@ -89,7 +89,8 @@ static int pack_data(struct pack *p, int fd, const char *what, uint64_t size, st
         return tar_write_padding(&p->out, size);
 }
 
-static int write_entry(struct pack *p, const struct tar_entry *e, const char *access, const char *what, struct error *err) {
+static int write_entry(struct pack *p, const struct tar_entry *e, const char *access, const char *what,
+                       struct error *err) {
         _cleanup_fd_ int fd = -EBADF;
 
         if (e->size > 0) {
@@ -99,14 +100,15 @@ static int write_entry(struct pack *p, const struct tar_entry *e, const char *ac
         }
         int r = tar_write_entry(&p->out, e);
         if (r < 0)
-                return error_set(err, r, "\"%s\" does not fit into an archive: its name or link is too long", what);
+                return error_set(err, r, "\"%s\" does not fit into an archive: its name or link is too long",
+                                 what);
         if (e->size > 0 || p->out.len > PACK_READ)
                 r = flush(p, err);
         return r < 0 || e->size == 0 ? r : pack_data(p, fd, what, e->size, err);
 }
 
-static int add_one(struct pack *p, const char *access, const char *what, const char *as, const struct stat *st,
-                   struct error *err) {
+static int add_one(struct pack *p, const char *access, const char *what, const char *as,
+                   const struct stat *st, struct error *err) {
         char target[TAR_NAME_MAX + 1];
         const char *hard = find_link(p, st, as);
         struct tar_entry e = {

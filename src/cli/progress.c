@@ -13,7 +13,7 @@
 #include "text.h"
 
 #define PROGRESS_BAR 24
-#define PROGRESS_DRAW_MS 100 /* not oftener */
+#define PROGRESS_DRAW_MS 100  /* not oftener */
 #define PROGRESS_START_MS 300 /* what is over sooner shows nothing */
 
 struct progress {
@@ -105,7 +105,8 @@ void progress_bytes(struct progress *p, const char *what, uint64_t done, uint64_
         int percent = (int) ((double) done * 100 / (double) total);
         bar(b, percent);
         text_duration(per_s ? (total - done) / per_s * 1000 : 0, left);
-        _cleanup_free_ char *line = mem_printf("%s %3d %%  %s  %s, %s/s, %s left", b, percent, safe, size, rate, left);
+        _cleanup_free_ char *line =
+                mem_printf("%s %3d %%  %s  %s, %s/s, %s left", b, percent, safe, size, rate, left);
         draw(p, line);
 }
 

@@ -26,4 +26,5 @@ int remote_stat(const struct remote *r, const char *path, struct remote_stat *re
 /* query: "tar=1", "mode=644" or NULL. length < 0: not known. */
 int remote_put(const struct remote *r, const char *path, const char *query, int64_t length, struct xfer **ret,
                struct api_error *e);
-int remote_get(const struct remote *r, const char *path, const char *query, struct xfer **ret, struct api_error *e);
+int remote_get(const struct remote *r, const char *path, const char *query, struct xfer **ret,
+               struct api_error *e);

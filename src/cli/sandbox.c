@@ -16,7 +16,7 @@ void sandbox_created_done(struct sandbox_created *s) {
         free(s->id);
         free(s->operation);
         json_decref(s->sandbox);
-        *s = (struct sandbox_created){ 0 };
+        *s = (struct sandbox_created) { 0 };
 }
 
 static void usage(struct api_error *e, const char *message) {
@@ -27,7 +27,8 @@ static int add_size(json_t *body, const char *key, const char *option, uint64_t 
         if (bytes == 0)
                 return 0;
         if (bytes % MIB)
-                return api_error_set(e, "usage", "--%s: %llu bytes are no whole number of MiB; write it as 512M or 2G",
+                return api_error_set(e, "usage",
+                                     "--%s: %llu bytes are no whole number of MiB; write it as 512M or 2G",
                                      option, (unsigned long long) bytes);
         return json_object_set_new(body, key, json_integer((json_int_t) (bytes / MIB)));
 }
@@ -41,7 +42,8 @@ static int add_metadata(json_t *body, const struct opt_list *list, struct api_er
 
                 if (!eq || !*key || json_object_set_new(o, key, json_string(eq + 1)) < 0) {
                         json_decref(o);
-                        return api_error_set(e, "usage", "--metadata \"%s\" is not KEY=VALUE in UTF-8", list->items[i]);
+                        return api_error_set(e, "usage", "--metadata \"%s\" is not KEY=VALUE in UTF-8",
+                                             list->items[i]);
                 }
         }
         return json_object_set_new(body, "metadata", o);
@@ -74,13 +76,14 @@ static json_t *create_body(const struct sandbox_options *o, struct api_error *e)
                 json_object_set_new(body, "ttl_s", json_integer((json_int_t) ttl));
         if (o->cpus)
                 json_object_set_new(body, "cpus", json_integer((json_int_t) o->cpus));
-        if (add_size(body, "memory_mb", "memory", o->memory, e) < 0 || add_size(body, "disk_mb", "disk", o->disk, e) < 0 ||
-            add_metadata(body, &o->metadata, e) < 0)
+        if (add_size(body, "memory_mb", "memory", o->memory, e) < 0 ||
+            add_size(body, "disk_mb", "disk", o->disk, e) < 0 || add_metadata(body, &o->metadata, e) < 0)
                 return NULL;
         return STEAL(body);
 }
 
-int sandbox_create(struct client *c, const struct sandbox_options *o, struct sandbox_created *ret, struct api_error *e) {
+int sandbox_create(struct client *c, const struct sandbox_options *o, struct sandbox_created *ret,
+                   struct api_error *e) {
         _cleanup_json_ json_t *body = create_body(o, e), *answer = NULL;
         json_t *sandbox = NULL, *op = NULL;
         const char *id = NULL, *op_id = NULL;
@@ -89,7 +92,8 @@ int sandbox_create(struct client *c, const struct sandbox_options *o, struct san
                 return -1;
         if (json_read_obj(answer, "sandbox", true, &sandbox, NULL) < 0 ||
             json_read_str(sandbox, "id", true, 256, &id, NULL) < 0 ||
-            json_read_obj(answer, "operation", true, &op, NULL) < 0 || json_read_str(op, "id", true, 256, &op_id, NULL) < 0)
+            json_read_obj(answer, "operation", true, &op, NULL) < 0 ||
+            json_read_str(op, "id", true, 256, &op_id, NULL) < 0)
                 return api_error_set(e, "protocol", "cspaced answered a create without an id");
         ret->id = mem_dup(id);
         ret->operation = mem_dup(op_id);
@@ -126,9 +130,11 @@ int sandbox_delete(struct client *c, const char *sandbox, struct api_error *e) {
         json_t *op = NULL;
         const char *op_id = NULL;
 
-        if (client_call(c, "DELETE", target, NULL, SANDBOX_DELETE_WAIT_S * 1000 + CLIENT_TIMEOUT_MS, &answer, e) < 0)
+        if (client_call(c, "DELETE", target, NULL, SANDBOX_DELETE_WAIT_S * 1000 + CLIENT_TIMEOUT_MS, &answer,
+                        e) < 0)
                 return -1;
-        if (json_read_obj(answer, "operation", true, &op, NULL) < 0 || json_read_str(op, "id", true, 256, &op_id, NULL) < 0)
+        if (json_read_obj(answer, "operation", true, &op, NULL) < 0 ||
+            json_read_str(op, "id", true, 256, &op_id, NULL) < 0)
                 return 0; /* gone */
         return operation_wait(c, op_id, NULL, NULL, e);
 }

@@ -14,14 +14,23 @@ struct sandbox_options {
         struct opt_list env, metadata;
 };
 
-#define SANDBOX_OPTS(o)                                                                                             \
-        { "template", 'T', OPT_STRING, &(o).template, "NAME[:TAG]", "Template to start from (base).", COMPLETE_TEMPLATE, 0, 0 }, \
-        { "memory", 'm', OPT_SIZE, &(o).memory, "SIZE", "Memory, as 512M or 2G. A size not used before is prepared first.", COMPLETE_NONE, 1, 0 }, \
-        { "cpus", 'c', OPT_UINT, &(o).cpus, "N", "Virtual CPUs.", COMPLETE_NONE, 1, 0 },                            \
-        { "disk", 0, OPT_SIZE, &(o).disk, "SIZE", "Disk, at least that of the template.", COMPLETE_NONE, 1, 0 },    \
-        { "name", 0, OPT_STRING, &(o).name, "NAME", "A name that can stand for the id.", COMPLETE_NONE, 0, 0 },     \
-        { "metadata", 0, OPT_LIST, &(o).metadata, "KEY=VALUE", "Note something with it.", COMPLETE_NONE, 0, 0 },    \
-        { "ttl", 0, OPT_STRING, &(o).ttl, "TIME", "Delete it after so long, as 30s, 5m or 2h; 0: never.", COMPLETE_NONE, 0, 0 }
+#define SANDBOX_OPTS(o)                                                                                      \
+        { "template",        'T', OPT_STRING, &(o).template, "NAME[:TAG]", "Template to start from (base).", \
+          COMPLETE_TEMPLATE, 0,   0 },                                                                       \
+                { "memory",      'm',    OPT_SIZE,                                                           \
+                  &(o).memory,   "SIZE", "Memory, as 512M or 2G. A size not used before is prepared first.", \
+                  COMPLETE_NONE, 1,      0 },                                                                \
+                { "cpus", 'c', OPT_UINT, &(o).cpus, "N", "Virtual CPUs.", COMPLETE_NONE, 1, 0 },             \
+                { "disk",        0, OPT_SIZE, &(o).disk, "SIZE", "Disk, at least that of the template.",     \
+                  COMPLETE_NONE, 1, 0 },                                                                     \
+                { "name",        0, OPT_STRING, &(o).name, "NAME", "A name that can stand for the id.",      \
+                  COMPLETE_NONE, 0, 0 },                                                                     \
+                { "metadata",    0, OPT_LIST, &(o).metadata, "KEY=VALUE", "Note something with it.",         \
+                  COMPLETE_NONE, 0, 0 },                                                                     \
+        {                                                                                                    \
+                "ttl", 0, OPT_STRING, &(o).ttl, "TIME",                                                      \
+                        "Delete it after so long, as 30s, 5m or 2h; 0: never.", COMPLETE_NONE, 0, 0          \
+        }
 
 struct sandbox_created {
         char *id, *operation;
@@ -30,7 +39,8 @@ struct sandbox_created {
 void sandbox_created_done(struct sandbox_created *s);
 
 /* Asks for it; returns when the sandbox has an id. Then sandbox_wait() waits until it runs. */
-int sandbox_create(struct client *c, const struct sandbox_options *o, struct sandbox_created *ret, struct api_error *e);
+int sandbox_create(struct client *c, const struct sandbox_options *o, struct sandbox_created *ret,
+                   struct api_error *e);
 int sandbox_wait(struct client *c, struct sandbox_created *s, struct api_error *e);
 int sandbox_get(struct client *c, const char *sandbox, json_t **ret, struct api_error *e);
 /* Waits until it is gone. */

@@ -25,7 +25,7 @@ static void add(struct table *t, char *text) {
         /* Powers of two: grown when n is one. */
         if ((t->n & (t->n - 1)) == 0)
                 t->cells = mem_grow(t->cells, t->n ? 2 * t->n : 1, sizeof *t->cells);
-        t->cells[t->n++] = (struct cell){ .text = text, .width = text_width(text) };
+        t->cells[t->n++] = (struct cell) { .text = text, .width = text_width(text) };
 }
 
 struct table *table_new(const char *const *headers) {

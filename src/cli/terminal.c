@@ -43,7 +43,8 @@ static void on_stop(int signum) {
 static void on_continue(int signum) {
         (void) signum;
         /* In the background tcsetattr() would stop the program again. */
-        if (is_saved && !is_raw && tcgetpgrp(STDIN_FILENO) == getpgrp() && tcsetattr(STDIN_FILENO, TCSADRAIN, &raw) == 0)
+        if (is_saved && !is_raw && tcgetpgrp(STDIN_FILENO) == getpgrp() &&
+            tcsetattr(STDIN_FILENO, TCSADRAIN, &raw) == 0)
                 is_raw = 1;
 }
 

@@ -26,8 +26,8 @@ size_t text_width(const char *s); /* columns on a terminal */
 void text_relative(int64_t unix_ms, int64_t now_ms, char out[TEXT_SIZE]);
 /* RFC 3339 in, relative out; "-" for NULL, the input (made safe) when it is no time. */
 void text_relative_rfc3339(const char *s, char out[TEXT_SIZE]);
-void text_size(uint64_t bytes, char out[TEXT_SIZE]);       /* "1.5 GiB" */
-void text_duration(uint64_t ms, char out[TEXT_SIZE]);      /* "0.21 s", "3 min 5 s" */
+void text_size(uint64_t bytes, char out[TEXT_SIZE]);  /* "1.5 GiB" */
+void text_duration(uint64_t ms, char out[TEXT_SIZE]); /* "0.21 s", "3 min 5 s" */
 
 /* Prints text wrapped at `width` columns, each line after `indent` blanks; a line of the text that
  * starts with a blank is printed as it stands. */

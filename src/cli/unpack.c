@@ -50,10 +50,12 @@ int unpack_clean_name(const char *name, char *out, struct error *err) {
                 size_t n = strcspn(p, "/");
 
                 if (n == 2 && p[0] == '.' && p[1] == '.')
-                        return error_set(err, -EINVAL, "refused: the archive has \"..\" in the name \"%s\"", name);
+                        return error_set(err, -EINVAL, "refused: the archive has \"..\" in the name \"%s\"",
+                                         name);
                 if (n > 0 && !(n == 1 && p[0] == '.')) {
                         if (++depth > UNPACK_DEPTH_MAX)
-                                return error_set(err, -EINVAL, "refused: a name in the archive has more than %u parts",
+                                return error_set(err, -EINVAL,
+                                                 "refused: a name in the archive has more than %u parts",
                                                  UNPACK_DEPTH_MAX);
                         if (w > out)
                                 *w++ = '/';
@@ -69,7 +71,8 @@ int unpack_clean_name(const char *name, char *out, struct error *err) {
 /* strip/a/b -> as/a/b. *ret is malloc'd. */
 static int map_name(const struct unpacker *u, const char *name, char **ret, struct error *err) {
         if (strlen(name) >= LIMIT_PATH)
-                return error_set(err, -ENAMETOOLONG, "refused: a name in the archive is longer than %d bytes", LIMIT_PATH);
+                return error_set(err, -ENAMETOOLONG, "refused: a name in the archive is longer than %d bytes",
+                                 LIMIT_PATH);
         _cleanup_free_ char *clean = mem_new(strlen(name) + 1);
         const char *rest = clean;
 
@@ -79,7 +82,8 @@ static int map_name(const struct unpacker *u, const char *name, char **ret, stru
         size_t n = strlen(u->strip);
         if (n > 0) {
                 if (strncmp(clean, u->strip, n) != 0 || (clean[n] != '/' && clean[n] != '\0'))
-                        return error_set(err, -EINVAL, "refused: \"%s\" in the archive is not under \"%s\"", name, u->strip);
+                        return error_set(err, -EINVAL, "refused: \"%s\" in the archive is not under \"%s\"",
+                                         name, u->strip);
                 rest = clean + n + (clean[n] == '/');
         }
         *ret = mem_printf("%s%s%s", u->as, *u->as && *rest ? "/" : "", rest);
@@ -93,7 +97,8 @@ static int through_link(struct error *err, int r, const char *path) {
 }
 
 /* Opens the folder that holds path, making what is missing; *ret_base is its last component. */
-static int open_parent(const struct unpacker *u, const char *path, const char **ret_base, int *ret, struct error *err) {
+static int open_parent(const struct unpacker *u, const char *path, const char **ret_base, int *ret,
+                       struct error *err) {
         const char *slash = strrchr(path, '/');
 
         *ret_base = slash ? slash + 1 : path;
@@ -126,10 +131,11 @@ static int make_room(int parent, const char *base, const char *path, struct erro
 
 static int add_late(struct unpacker *u, const char *path, const struct tar_entry *e, struct error *err) {
         if (u->n_dirs >= UNPACK_DIRS_MAX)
-                return error_set(err, -E2BIG, "refused: the archive has more than %u folders", UNPACK_DIRS_MAX);
+                return error_set(err, -E2BIG, "refused: the archive has more than %u folders",
+                                 UNPACK_DIRS_MAX);
         if ((u->n_dirs & (u->n_dirs - 1)) == 0)
                 u->dirs = mem_grow(u->dirs, u->n_dirs ? 2 * u->n_dirs : 1, sizeof *u->dirs);
-        u->dirs[u->n_dirs++] = (struct late_dir){
+        u->dirs[u->n_dirs++] = (struct late_dir) {
                 .path = mem_dup(path),
                 .mode = e->mode & 0777 & ~u->umask,
                 .mtime = { .tv_sec = e->mtime_s, .tv_nsec = e->mtime_ns },
@@ -151,7 +157,8 @@ static int make_dir(struct unpacker *u, const char *path, const struct tar_entry
                 if (errno != EEXIST)
                         return error_errno(err, errno, "cannot make the folder \"%s\"", path);
                 if (fstatat(parent, base, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISDIR(st.st_mode))
-                        return error_set(err, -ENOTDIR, "\"%s\" is a folder in the archive and none here", path);
+                        return error_set(err, -ENOTDIR, "\"%s\" is a folder in the archive and none here",
+                                         path);
                 return 0; /* one that was there keeps its mode, as with cp(1) */
         }
         return add_late(u, path, e, err);
@@ -162,7 +169,8 @@ static int make_file(struct unpacker *u, const char *path, const struct tar_entr
         const char *base;
 
         if (e->size > UNPACK_FILE_MAX)
-                return error_set(err, -EFBIG, "refused: \"%s\" is larger than %llu TiB", path, UNPACK_FILE_MAX >> 40);
+                return error_set(err, -EFBIG, "refused: \"%s\" is larger than %llu TiB", path,
+                                 UNPACK_FILE_MAX >> 40);
         int r = open_parent(u, path, &base, &parent, err);
         if (r == 0)
                 r = make_room(parent, base, path, err);
@@ -188,7 +196,8 @@ static int write_data(struct unpacker *u, const uint8_t *data, size_t n, struct 
 }
 
 static void finish_file(struct unpacker *u) {
-        const struct timespec times[2] = { { .tv_nsec = UTIME_NOW }, { .tv_sec = u->mtime_s, .tv_nsec = u->mtime_ns } };
+        const struct timespec times[2] = { { .tv_nsec = UTIME_NOW },
+                                           { .tv_sec = u->mtime_s, .tv_nsec = u->mtime_ns } };
 
         if (u->fd >= 0)
                 (void) futimens(u->fd, times);
@@ -223,7 +232,9 @@ static int make_hardlink(struct unpacker *u, const char *path, const char *targe
         if (r < 0)
                 return r;
         if (!*other_base || fstatat(other, other_base, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode))
-                return error_set(err, -EINVAL, "refused: \"%s\" is linked to \"%s\", which is no file of the archive", path, mapped);
+                return error_set(err, -EINVAL,
+                                 "refused: \"%s\" is linked to \"%s\", which is no file of the archive", path,
+                                 mapped);
         if (str_eq(path, mapped))
                 return 0;
         r = open_parent(u, path, &base, &parent, err);
@@ -240,7 +251,8 @@ static int unpack_entry(struct unpacker *u, const struct tar_entry *e, struct er
         _cleanup_free_ char *path = NULL;
 
         if (++u->r.entries > UNPACK_ENTRIES_MAX)
-                return error_set(err, -E2BIG, "refused: the archive has more than %u entries", UNPACK_ENTRIES_MAX);
+                return error_set(err, -E2BIG, "refused: the archive has more than %u entries",
+                                 UNPACK_ENTRIES_MAX);
         int r = map_name(u, e->name, &path, err);
         if (r < 0)
                 return r;
@@ -320,9 +332,11 @@ static int unpack_all(struct unpacker *u, struct tar_reader *reader, struct erro
         return tar_reader_complete(reader) ? 0 : error_set(err, -EBADMSG, "the archive is cut short");
 }
 
-int unpack(int dirfd, const char *strip, const char *as, unpack_source source, void *arg, struct unpack_result *ret,
-           struct error *err) {
-        struct unpacker u = { .dirfd = dirfd, .strip = strip, .as = as, .source = source, .arg = arg, .fd = -EBADF };
+int unpack(int dirfd, const char *strip, const char *as, unpack_source source, void *arg,
+           struct unpack_result *ret, struct error *err) {
+        struct unpacker u = {
+                .dirfd = dirfd, .strip = strip, .as = as, .source = source, .arg = arg, .fd = -EBADF
+        };
         struct tar_reader *reader = tar_reader_new();
 
         u.umask = umask(0);

@@ -17,7 +17,7 @@
 #include "base/error.h"
 
 #define UNPACK_ENTRIES_MAX 10000000u
-#define UNPACK_DIRS_MAX 1000000u       /* their modes are kept until the end */
+#define UNPACK_DIRS_MAX 1000000u /* their modes are kept until the end */
 #define UNPACK_DEPTH_MAX 256u
 #define UNPACK_FILE_MAX (1ULL << 44)
 
@@ -33,8 +33,8 @@ struct unpack_result {
  * strip: the first component of every name ("" none: names are taken as they are); as: what stands
  * in its place ("": nothing, the contents come straight into dirfd). -ECANCELED: the source failed.
  */
-int unpack(int dirfd, const char *strip, const char *as, unpack_source source, void *arg, struct unpack_result *ret,
-           struct error *err);
+int unpack(int dirfd, const char *strip, const char *as, unpack_source source, void *arg,
+           struct unpack_result *ret, struct error *err);
 
 /* A tar name without "." and empty components; -EINVAL when it is absolute, has "..", or is too
  * deep. out has room for strlen(name) + 1; it is "" for the folder itself. */

@@ -107,7 +107,8 @@ static void on_error(void *arg, int err) {
 
         if (u->over)
                 return;
-        api_error_set(&u->err, "connection_lost", "the connection to cspaced was lost: %s", strerror(err < 0 ? -err : err));
+        api_error_set(&u->err, "connection_lost", "the connection to cspaced was lost: %s",
+                      strerror(err < 0 ? -err : err));
         finish(u);
 }
 
@@ -131,12 +132,13 @@ static void on_dialled(void *arg, const struct error *err, struct stream *s) {
         }
         size_t nh = client_headers(u->c, h), n = u->content ? strlen(u->content) : 0;
         if (u->protocol) {
-                h[nh++] = (struct http_header){ "Connection", "Upgrade" };
-                h[nh++] = (struct http_header){ "Upgrade", u->protocol };
+                h[nh++] = (struct http_header) { "Connection", "Upgrade" };
+                h[nh++] = (struct http_header) { "Upgrade", u->protocol };
         } else {
-                h[nh++] = (struct http_header){ "Content-Type", "application/json" };
+                h[nh++] = (struct http_header) { "Content-Type", "application/json" };
         }
-        int r = http_call_new(&u->c->loop, s, u->method, u->target, h, nh, (int64_t) n, &call_ops, u, &u->call, &call_err);
+        int r = http_call_new(&u->c->loop, s, u->method, u->target, h, nh, (int64_t) n, &call_ops, u,
+                              &u->call, &call_err);
         if (r == 0 && n > 0 && (http_call_write(u->call, u->content, n) < 0 || http_call_end(u->call) < 0))
                 r = error_set(&call_err, -EPIPE, "the request could not be sent");
         if (r < 0) {
@@ -164,11 +166,12 @@ static struct upgrade *begin(struct client *c, const char *method, const char *t
         return u;
 }
 
-struct upgrade *upgrade_start(struct client *c, const char *target, const char *protocol, upgrade_cb cb, void *arg) {
+struct upgrade *upgrade_start(struct client *c, const char *target, const char *protocol, upgrade_cb cb,
+                              void *arg) {
         return begin(c, "GET", target, protocol, NULL, cb, arg);
 }
 
-struct upgrade *upgrade_send(struct client *c, const char *method, const char *target, const char *json, upgrade_cb cb,
-                             void *arg) {
+struct upgrade *upgrade_send(struct client *c, const char *method, const char *target, const char *json,
+                             upgrade_cb cb, void *arg) {
         return begin(c, method, target, NULL, json, cb, arg);
 }

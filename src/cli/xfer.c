@@ -35,9 +35,9 @@ struct xfer {
         struct xfer_field *fields;
         size_t n_fields;
         int status;
-        bool ended;    /* answer complete */
+        bool ended; /* answer complete */
         bool paused;
-        bool failed;   /* err says why */
+        bool failed; /* err says why */
         struct api_error err;
 };
 
@@ -65,8 +65,8 @@ static void on_head(void *arg, const struct http1_head *head) {
         x->status = head->status;
         x->fields = mem_grow(NULL, head->n_fields, sizeof *x->fields);
         for (; x->n_fields < head->n_fields; x->n_fields++)
-                x->fields[x->n_fields] = (struct xfer_field){ mem_dup(head->fields[x->n_fields].name),
-                                                              mem_dup(head->fields[x->n_fields].value) };
+                x->fields[x->n_fields] = (struct xfer_field) { mem_dup(head->fields[x->n_fields].name),
+                                                               mem_dup(head->fields[x->n_fields].value) };
 }
 
 static void on_body(void *arg, const uint8_t *data, size_t n) {
@@ -137,8 +137,8 @@ static int turn(struct xfer *x, struct api_error *e) {
         return -1;
 }
 
-int xfer_open(struct client *c, const char *method, const char *target, const char *content_type, int64_t length,
-              struct xfer **ret, struct api_error *e) {
+int xfer_open(struct client *c, const char *method, const char *target, const char *content_type,
+              int64_t length, struct xfer **ret, struct api_error *e) {
         struct http_header h[CLIENT_HEADERS_MAX + 2];
         struct xfer *x = mem_new(sizeof *x);
         struct error err = ERROR_INIT;
@@ -158,10 +158,11 @@ int xfer_open(struct client *c, const char *method, const char *target, const ch
         }
         size_t nh = client_headers(c, h);
         if (content_type)
-                h[nh++] = (struct http_header){ "Content-Type", content_type };
+                h[nh++] = (struct http_header) { "Content-Type", content_type };
         if (c->idempotency)
-                h[nh++] = (struct http_header){ "Idempotency-Key", c->idempotency };
-        int r = http_call_new(&c->loop, x->stream, method, target, h, nh, length, &call_ops, x, &x->call, &err);
+                h[nh++] = (struct http_header) { "Idempotency-Key", c->idempotency };
+        int r = http_call_new(&c->loop, x->stream, method, target, h, nh, length, &call_ops, x, &x->call,
+                              &err);
         x->stream = NULL; /* taken, also on failure */
         if (r < 0) {
                 api_error_set(e, "protocol", "%s", err.msg);

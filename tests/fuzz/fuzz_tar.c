@@ -29,7 +29,8 @@ static void mix(struct summary *s, const void *data, size_t n) {
 static void check_entry(struct summary *s, const struct tar_entry *e) {
         struct buf out = BUF_INIT(0);
 
-        if (!*e->name || strlen(e->name) > TAR_NAME_MAX || strlen(e->link) > TAR_NAME_MAX || e->size > TAR_SIZE_MAX)
+        if (!*e->name || strlen(e->name) > TAR_NAME_MAX || strlen(e->link) > TAR_NAME_MAX ||
+            e->size > TAR_SIZE_MAX)
                 abort();
         if (e->type != TAR_OTHER && tar_write_entry(&out, e) < 0)
                 abort();

@@ -45,7 +45,7 @@ struct tar_entry {
         const char *link; /* target of a link, else "" */
         uint32_t mode;    /* 07777 */
         uint64_t uid, gid;
-        uint64_t size;    /* 0 but for files (and what is not known) */
+        uint64_t size; /* 0 but for files (and what is not known) */
         int64_t mtime_s;
         uint32_t mtime_ns;
 };

@@ -99,7 +99,8 @@ static enum tar_type type_of(char type) {
         }
 }
 
-const char *tar_header_parse(const uint8_t block[TAR_BLOCK], struct tar_entry *e, char *name, char *link, char *ret_type) {
+const char *tar_header_parse(const uint8_t block[TAR_BLOCK], struct tar_entry *e, char *name, char *link,
+                             char *ret_type) {
         uint64_t sum, mode;
         char type = (char) block[TAR_F_TYPE];
         char prefix[156], base[101];
@@ -223,7 +224,8 @@ static const char *parse_pax(struct tar_ext *x, const char *p, size_t n) {
                 const char *eq = memchr(key, '=', (size_t) (end - key));
                 if (!eq || eq == key)
                         return bad;
-                const char *reason = take_record(x, key, (size_t) (eq - key), eq + 1, (size_t) (end - eq - 1));
+                const char *reason =
+                        take_record(x, key, (size_t) (eq - key), eq + 1, (size_t) (end - eq - 1));
                 if (reason)
                         return reason;
                 p += len;
@@ -241,7 +243,8 @@ const char *tar_ext_parse(struct tar_ext *x, char type, const char *data, size_t
         case 'K':
                 while (n > 0 && data[n - 1] == '\0')
                         n--;
-                return type == 'L' ? set_name(x->name, &x->has_name, data, n) : set_name(x->link, &x->has_link, data, n);
+                return type == 'L' ? set_name(x->name, &x->has_name, data, n)
+                                   : set_name(x->link, &x->has_link, data, n);
         default:
                 return NULL; /* a global header or a volume's label: nothing that an entry needs */
         }

@@ -34,7 +34,8 @@ uint32_t tar_header_sum(const uint8_t block[TAR_BLOCK]); /* of bytes, the checks
 /* The functions below return NULL, or the reason for refusing. */
 
 /* Fills *e; its strings are in name and link (TAR_NAME_MAX + 1 bytes each). */
-const char *tar_header_parse(const uint8_t block[TAR_BLOCK], struct tar_entry *e, char *name, char *link, char *ret_type);
+const char *tar_header_parse(const uint8_t block[TAR_BLOCK], struct tar_entry *e, char *name, char *link,
+                             char *ret_type);
 /* Takes in what an extension header of this type ('x', 'g', 'L', 'K') holds. */
 const char *tar_ext_parse(struct tar_ext *x, char type, const char *data, size_t n);
 /* Puts it over the entry, and checks the whole. */

@@ -26,7 +26,7 @@ struct tar_reader {
         uint64_t size;       /* of what is being read, for its padding */
         unsigned extensions; /* before the entry to come */
         char ext_type;
-        bool in_entry;       /* TAR_ENTRY_END is due */
+        bool in_entry; /* TAR_ENTRY_END is due */
         struct buf ext;
         struct tar_ext over; /* what the extensions say of the entry to come */
         struct tar_entry entry;
@@ -54,7 +54,7 @@ bool tar_reader_complete(const struct tar_reader *r) {
 
 static void fail(struct tar_reader *r, struct tar_event *ev, const char *reason) {
         r->state = DEAD;
-        *ev = (struct tar_event){ .type = TAR_ERROR, .reason = reason };
+        *ev = (struct tar_event) { .type = TAR_ERROR, .reason = reason };
 }
 
 static void begin_skip(struct tar_reader *r) {
@@ -104,7 +104,7 @@ static bool take_header(struct tar_reader *r, struct tar_event *ev) {
         r->in_entry = true;
         r->left = r->size = e->size;
         r->state = DATA;
-        *ev = (struct tar_event){ .type = TAR_ENTRY, .entry = e };
+        *ev = (struct tar_event) { .type = TAR_ENTRY, .entry = e };
         return true;
 }
 
@@ -122,7 +122,8 @@ static bool fill_block(struct tar_reader *r, const uint8_t *data, size_t n, size
         return true;
 }
 
-static bool step_ext(struct tar_reader *r, const uint8_t *data, size_t n, size_t *used, struct tar_event *ev) {
+static bool step_ext(struct tar_reader *r, const uint8_t *data, size_t n, size_t *used,
+                     struct tar_event *ev) {
         size_t take = r->left < n - *used ? (size_t) r->left : n - *used;
 
         if (take > 0 && buf_append(&r->ext, data + *used, take) < 0) {
@@ -133,7 +134,8 @@ static bool step_ext(struct tar_reader *r, const uint8_t *data, size_t n, size_t
         r->left -= take;
         if (r->left > 0)
                 return false;
-        const char *reason = tar_ext_parse(&r->over, r->ext_type, (const char *) buf_data(&r->ext), r->ext.len);
+        const char *reason =
+                tar_ext_parse(&r->over, r->ext_type, (const char *) buf_data(&r->ext), r->ext.len);
         if (reason) {
                 fail(r, ev, reason);
                 return true;
@@ -142,17 +144,18 @@ static bool step_ext(struct tar_reader *r, const uint8_t *data, size_t n, size_t
         return false;
 }
 
-static bool step_data(struct tar_reader *r, const uint8_t *data, size_t n, size_t *used, struct tar_event *ev) {
+static bool step_data(struct tar_reader *r, const uint8_t *data, size_t n, size_t *used,
+                      struct tar_event *ev) {
         if (r->left == 0) {
                 begin_skip(r);
                 r->in_entry = false;
-                *ev = (struct tar_event){ .type = TAR_ENTRY_END };
+                *ev = (struct tar_event) { .type = TAR_ENTRY_END };
                 return true;
         }
         size_t take = r->left < n - *used ? (size_t) r->left : n - *used;
         if (take == 0)
                 return false;
-        *ev = (struct tar_event){ .type = TAR_DATA, .data = data + *used, .n = take };
+        *ev = (struct tar_event) { .type = TAR_DATA, .data = data + *used, .n = take };
         *used += take;
         r->left -= take;
         return true;
@@ -184,7 +187,7 @@ static bool step(struct tar_reader *r, const uint8_t *data, size_t n, size_t *us
                         return true;
                 }
                 r->state = DONE;
-                *ev = (struct tar_event){ .type = TAR_END };
+                *ev = (struct tar_event) { .type = TAR_END };
                 return true;
         case DONE:
                 *used = n;
@@ -203,5 +206,5 @@ void tar_read(struct tar_reader *r, const uint8_t *data, size_t n, size_t *used,
                (r->state == EXT && r->left == 0) || r->state == DEAD)
                 if (step(r, data, n, used, ev))
                         return;
-        *ev = (struct tar_event){ .type = TAR_NEED_DATA };
+        *ev = (struct tar_event) { .type = TAR_NEED_DATA };
 }

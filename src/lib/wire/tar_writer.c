@@ -16,7 +16,7 @@
 #define OCTAL_ID_MAX 07777777ULL
 
 static const char type_flags[] = {
-        [TAR_FILE] = '0', [TAR_DIR] = '5', [TAR_SYMLINK] = '2', [TAR_HARDLINK] = '1',
+        [TAR_FILE] = '0',    [TAR_DIR] = '5',      [TAR_SYMLINK] = '2', [TAR_HARDLINK] = '1',
         [TAR_CHARDEV] = '3', [TAR_BLOCKDEV] = '4', [TAR_FIFO] = '6',
 };
 
@@ -32,8 +32,8 @@ static void put_text(uint8_t block[TAR_BLOCK], size_t at, size_t n, const char *
         memcpy(block + at, s, len);
 }
 
-static int put_header(struct buf *out, char type, const char *name, const char *link, const struct tar_entry *e,
-                      uint64_t size) {
+static int put_header(struct buf *out, char type, const char *name, const char *link,
+                      const struct tar_entry *e, uint64_t size) {
         uint8_t block[TAR_BLOCK] = { 0 };
         bool old = e->mtime_s < 0 || (uint64_t) e->mtime_s > OCTAL_SIZE_MAX;
 
@@ -45,7 +45,10 @@ static int put_header(struct buf *out, char type, const char *name, const char *
         put_octal(block, TAR_F_MTIME, old ? 0 : (uint64_t) e->mtime_s);
         block[TAR_F_TYPE] = (uint8_t) type;
         put_text(block, TAR_F_LINK, link);
-        memcpy(block + 257, "ustar\0" "00", 8);
+        memcpy(block + 257,
+               "ustar\0"
+               "00",
+               8);
         put_octal(block, 148, 7, tar_header_sum(block));
         block[155] = ' ';
         return buf_append(out, block, sizeof block);
@@ -88,7 +91,8 @@ static int collect(struct buf *pax, const struct tar_entry *e, size_t name_max) 
         bool long_name = strlen(e->name) > name_max, long_link = strlen(e->link) > 100;
         int r = 0;
 
-        if ((long_name && !str_is_utf8(e->name, strlen(e->name))) || (long_link && !str_is_utf8(e->link, strlen(e->link))))
+        if ((long_name && !str_is_utf8(e->name, strlen(e->name))) ||
+            (long_link && !str_is_utf8(e->link, strlen(e->link))))
                 r = put_record(pax, "hdrcharset", "BINARY");
         if (r == 0 && long_name)
                 r = put_record(pax, "path", e->name);
@@ -110,8 +114,9 @@ int tar_write_entry(struct buf *out, const struct tar_entry *e) {
         const char *link = e->link ? e->link : "";
         struct tar_entry copy = *e;
 
-        if (!*e->name || strlen(e->name) > TAR_NAME_MAX || strlen(link) > TAR_NAME_MAX || e->size > TAR_SIZE_MAX ||
-            e->mtime_ns > 999999999 || e->type >= TAR_OTHER || (e->type != TAR_FILE && e->size > 0))
+        if (!*e->name || strlen(e->name) > TAR_NAME_MAX || strlen(link) > TAR_NAME_MAX ||
+            e->size > TAR_SIZE_MAX || e->mtime_ns > 999999999 || e->type >= TAR_OTHER ||
+            (e->type != TAR_FILE && e->size > 0))
                 return -EINVAL;
         copy.link = link;
         int r = collect(&pax, &copy, 100);

@@ -77,6 +77,7 @@ static void test_suggest(void **state) {
 }
 
 int main(void) {
-        const struct CMUnitTest tests[] = { cmocka_unit_test(test_table), cmocka_unit_test(test_find), cmocka_unit_test(test_suggest) };
+        const struct CMUnitTest tests[] = { cmocka_unit_test(test_table), cmocka_unit_test(test_find),
+                                            cmocka_unit_test(test_suggest) };
         return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -39,8 +39,26 @@ static void test_unix(void **state) {
 static void test_wrong(void **state) {
         (void) state;
         static const char *const urls[] = {
-                "", "x", "unix:", "unix:x", "http:/x", "http://", "http://:80", "http://a:", "http://a:0", "http://a:65536", "http://a:8o",
-                "http://::1", "http://[::1", "http://[::1]x", "http://[]", "http://a b", "http://u@h", "http://a/b", "http://a?b", "https://a",
+                "",
+                "x",
+                "unix:",
+                "unix:x",
+                "http:/x",
+                "http://",
+                "http://:80",
+                "http://a:",
+                "http://a:0",
+                "http://a:65536",
+                "http://a:8o",
+                "http://::1",
+                "http://[::1",
+                "http://[::1]x",
+                "http://[]",
+                "http://a b",
+                "http://u@h",
+                "http://a/b",
+                "http://a?b",
+                "https://a",
                 "http://a\r\nX: y",
         };
         struct error err;
@@ -69,7 +87,10 @@ static void test_resolve(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_tcp), cmocka_unit_test(test_unix), cmocka_unit_test(test_wrong), cmocka_unit_test(test_resolve),
+                cmocka_unit_test(test_tcp),
+                cmocka_unit_test(test_unix),
+                cmocka_unit_test(test_wrong),
+                cmocka_unit_test(test_resolve),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -38,7 +38,7 @@ static int parse(const char *words, int command_at, char *ret_rest, bool *ret_he
         flag = other = json = false;
         text = NULL;
         free(list.items);
-        list = (struct opt_list){ 0 };
+        list = (struct opt_list) { 0 };
         number = size = seconds = 0;
         *ret_help = false;
         strcpy(copy, words);

@@ -27,7 +27,7 @@ static void test_names(void **state) {
         same(copy_basename("a/./"), "");
         same(copy_basename("a/.."), "");
         same(copy_basename("..a"), "..a");
-        same(copy_basename("...") , "...");
+        same(copy_basename("..."), "...");
         same(copy_dirname("a"), ".");
         same(copy_dirname("a/"), ".");
         same(copy_dirname("a/b"), "a");
@@ -95,7 +95,10 @@ static void test_signals(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_names), cmocka_unit_test(test_clean_name), cmocka_unit_test(test_escape), cmocka_unit_test(test_signals),
+                cmocka_unit_test(test_names),
+                cmocka_unit_test(test_clean_name),
+                cmocka_unit_test(test_escape),
+                cmocka_unit_test(test_signals),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -20,15 +20,19 @@ static void test_safe(void **state) {
         SAFE("plain \xc3\xa9 \xf0\x9f\x98\x80", "plain \xc3\xa9 \xf0\x9f\x98\x80");
         SAFE("\x1b[31m\a\r\b\x7f", "\\x1b[31m\\x07\\x0d\\x08\\x7f");
         SAFE("a\nb\tc\0d", "a\\nb\\tc\\x00d");
-        SAFE("\xc2\x9b" "31m", "\\u{9b}31m");                 /* CSI as one character */
+        SAFE("\xc2\x9b"
+             "31m",
+             "\\u{9b}31m"); /* CSI as one character */
         SAFE("\xe2\x80\xae\xe2\x80\x8b\xef\xbb\xbf", "\\u{202e}\\u{200b}\\u{feff}");
         SAFE("\xf3\xa0\x81\x81", "\\u{e0041}");
         SAFE("\xff\xfe", "\\xff\\xfe");
-        SAFE("\xc0\xaf", "\\xc0\\xaf");                       /* overlong */
-        SAFE("\xed\xa0\x80", "\\xed\\xa0\\x80");              /* surrogate */
-        SAFE("\xf4\x90\x80\x80", "\\xf4\\x90\\x80\\x80");     /* beyond Unicode */
-        SAFE("\xe2\x82", "\\xe2\\x82");                       /* cut short */
-        SAFE("\xe2" "a", "\\xe2a");
+        SAFE("\xc0\xaf", "\\xc0\\xaf");                   /* overlong */
+        SAFE("\xed\xa0\x80", "\\xed\\xa0\\x80");          /* surrogate */
+        SAFE("\xf4\x90\x80\x80", "\\xf4\\x90\\x80\\x80"); /* beyond Unicode */
+        SAFE("\xe2\x82", "\\xe2\\x82");                   /* cut short */
+        SAFE("\xe2"
+             "a",
+             "\\xe2a");
         SAFE("", "");
 }
 
@@ -38,8 +42,15 @@ static void test_relative(void **state) {
                 int64_t ago_ms;
                 const char *text;
         } cases[] = {
-                { 0, "just now" }, { 999, "just now" }, { 1000, "1 second ago" }, { 59999, "59 seconds ago" }, { 60000, "1 minute ago" },
-                { 7200000, "2 hours ago" }, { 86400000LL * 400, "400 days ago" }, { -500, "in a moment" }, { -60000, "in 1 minute" },
+                { 0, "just now" },
+                { 999, "just now" },
+                { 1000, "1 second ago" },
+                { 59999, "59 seconds ago" },
+                { 60000, "1 minute ago" },
+                { 7200000, "2 hours ago" },
+                { 86400000LL * 400, "400 days ago" },
+                { -500, "in a moment" },
+                { -60000, "in 1 minute" },
                 { -7200000, "in 2 hours" },
         };
         char out[TEXT_SIZE];
@@ -60,8 +71,14 @@ static void test_size(void **state) {
                 uint64_t bytes;
                 const char *text;
         } cases[] = {
-                { 0, "0 B" }, { 1023, "1023 B" }, { 1024, "1 KiB" }, { 1536, "1.5 KiB" }, { 512ULL << 20, "512 MiB" },
-                { (1ULL << 30) - 1, "1.0 GiB" }, { 1ULL << 30, "1 GiB" }, { UINT64_MAX, "16 EiB" },
+                { 0, "0 B" },
+                { 1023, "1023 B" },
+                { 1024, "1 KiB" },
+                { 1536, "1.5 KiB" },
+                { 512ULL << 20, "512 MiB" },
+                { (1ULL << 30) - 1, "1.0 GiB" },
+                { 1ULL << 30, "1 GiB" },
+                { UINT64_MAX, "16 EiB" },
         };
         char out[TEXT_SIZE];
 
@@ -91,14 +108,17 @@ static char *printed(void (*fn)(FILE *f)) {
 }
 
 static void wrap(FILE *f) {
-        text_wrap(f, "one two three four\n\n  as it stands, however long it is\nlast averyveryverylongword x", 2, 12);
+        text_wrap(f, "one two three four\n\n  as it stands, however long it is\nlast averyveryverylongword x",
+                  2, 12);
 }
 
 static void test_wrap(void **state) {
         (void) state;
         char *s = printed(wrap);
 
-        assert_string_equal(s, "  one two\n  three four\n\n    as it stands, however long it is\n  last\n  averyveryverylongword\n  x\n");
+        assert_string_equal(
+                s,
+                "  one two\n  three four\n\n    as it stands, however long it is\n  last\n  averyveryverylongword\n  x\n");
         free(s);
 }
 

@@ -27,9 +27,10 @@ static char *read_all(const uint8_t *data, size_t n, size_t piece) {
                         part += used;
                         switch (ev.type) {
                         case TAR_ENTRY:
-                                buf_printf(&out, "%c %s>%s %o %llu %lld.%09u:", kinds[ev.entry->type], ev.entry->name,
-                                           ev.entry->link, ev.entry->mode, (unsigned long long) ev.entry->size,
-                                           (long long) ev.entry->mtime_s, ev.entry->mtime_ns);
+                                buf_printf(&out, "%c %s>%s %o %llu %lld.%09u:", kinds[ev.entry->type],
+                                           ev.entry->name, ev.entry->link, ev.entry->mode,
+                                           (unsigned long long) ev.entry->size, (long long) ev.entry->mtime_s,
+                                           ev.entry->mtime_ns);
                                 break;
                         case TAR_DATA:
                                 assert_true(ev.n > 0);
@@ -69,9 +70,16 @@ static void expect(const struct buf *b, const char *text) {
         }
 }
 
-static void add(struct buf *b, enum tar_type type, const char *name, const char *link, const char *data, int64_t s, uint32_t ns) {
+static void add(struct buf *b, enum tar_type type, const char *name, const char *link, const char *data,
+                int64_t s, uint32_t ns) {
         const struct tar_entry e = {
-                .type = type, .name = name, .link = link, .mode = 0644, .size = strlen(data), .mtime_s = s, .mtime_ns = ns,
+                .type = type,
+                .name = name,
+                .link = link,
+                .mode = 0644,
+                .size = strlen(data),
+                .mtime_s = s,
+                .mtime_ns = ns,
         };
 
         assert_int_equal(tar_write_entry(b, &e), 0);
@@ -113,7 +121,9 @@ static void test_names_are_bytes(void **state) {
         add(&b, TAR_FILE, "e\xcc\x81\xff", "", "x", 0, 0);
         add(&b, TAR_SYMLINK, name, link, "", 0, 0);
         tar_write_end(&b);
-        snprintf(text, sizeof text, "f e\xcc\x81\xff> 644 1 0.000000000:x\nl %s>%s 644 0 0.000000000:\nEND\ncomplete", name, link);
+        snprintf(text, sizeof text,
+                 "f e\xcc\x81\xff> 644 1 0.000000000:x\nl %s>%s 644 0 0.000000000:\nEND\ncomplete", name,
+                 link);
         expect(&b, text);
 }
 
@@ -134,7 +144,9 @@ static void test_name_cut_after_a_slash(void **state) {
 
 static void test_large_numbers(void **state) {
         (void) state;
-        const struct tar_entry e = { .type = TAR_FILE, .name = "big", .size = 1ULL << 40, .mtime_s = 1LL << 36 };
+        const struct tar_entry e = {
+                .type = TAR_FILE, .name = "big", .size = 1ULL << 40, .mtime_s = 1LL << 36
+        };
         _cleanup_buf_ struct buf b = BUF_INIT(0);
 
         assert_int_equal(tar_write_entry(&b, &e), 0);
@@ -148,10 +160,13 @@ static void test_writer_refuses(void **state) {
 
         memset(name, 'x', sizeof name - 1);
         name[sizeof name - 1] = '\0';
-        assert_int_equal(tar_write_entry(&b, &(struct tar_entry){ .type = TAR_FILE, .name = "" }), -EINVAL);
-        assert_int_equal(tar_write_entry(&b, &(struct tar_entry){ .type = TAR_FILE, .name = name }), -EINVAL);
-        assert_int_equal(tar_write_entry(&b, &(struct tar_entry){ .type = TAR_DIR, .name = "d", .size = 1 }), -EINVAL);
-        assert_int_equal(tar_write_entry(&b, &(struct tar_entry){ .type = TAR_OTHER, .name = "d" }), -EINVAL);
+        assert_int_equal(tar_write_entry(&b, &(struct tar_entry) { .type = TAR_FILE, .name = "" }), -EINVAL);
+        assert_int_equal(tar_write_entry(&b, &(struct tar_entry) { .type = TAR_FILE, .name = name }),
+                         -EINVAL);
+        assert_int_equal(tar_write_entry(&b, &(struct tar_entry) { .type = TAR_DIR, .name = "d", .size = 1 }),
+                         -EINVAL);
+        assert_int_equal(tar_write_entry(&b, &(struct tar_entry) { .type = TAR_OTHER, .name = "d" }),
+                         -EINVAL);
         assert_int_equal(b.len, 0);
 }
 
@@ -191,7 +206,8 @@ static void test_gnu_and_v7(void **state) {
         padded(&b, "abc", 3);
         tar_write_end(&b);
         buf_puts(&b, "anything after the end");
-        expect(&b, "l longs>tar 644 0 0.000000000:\nd dir/> 644 0 0.000000000:\nf file> 644 3 0.000000000:abc\nEND\ncomplete");
+        expect(&b,
+               "l longs>tar 644 0 0.000000000:\nd dir/> 644 0 0.000000000:\nf file> 644 3 0.000000000:abc\nEND\ncomplete");
 }
 
 static void test_pax_overrides(void **state) {
@@ -247,8 +263,18 @@ static void test_refused(void **state) {
 static void test_refused_pax(void **state) {
         (void) state;
         static const char *const records[] = {
-                "5 a=b\n", "99 path=x\n", "9 path=x", "0 path=x\n", " path=x\n", "11 path=x\0\n", "path=x\n", "8 size=\n",
-                "11 size=-1\n", "29 size=99999999999999999999\n", "22 GNU.sparse.major=1\n", "7 =abc\n",
+                "5 a=b\n",
+                "99 path=x\n",
+                "9 path=x",
+                "0 path=x\n",
+                " path=x\n",
+                "11 path=x\0\n",
+                "path=x\n",
+                "8 size=\n",
+                "11 size=-1\n",
+                "29 size=99999999999999999999\n",
+                "22 GNU.sparse.major=1\n",
+                "7 =abc\n",
         };
 
         for (size_t i = 0; i < sizeof records / sizeof records[0]; i++) {
@@ -260,7 +286,10 @@ static void test_refused_pax(void **state) {
                 header(&b, "x", 'x', size, "");
                 padded(&b, records[i], n);
                 header(&b, "f", '0', "0", "");
-                expect_error(&b, i == 5 ? "NUL" : i == 10 ? "sparse" : i > 6 && i < 10 ? "number" : "malformed");
+                expect_error(&b, i == 5            ? "NUL"
+                                 : i == 10         ? "sparse"
+                                 : i > 6 && i < 10 ? "number"
+                                                   : "malformed");
         }
 }
 
@@ -288,10 +317,11 @@ static void test_damage(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_round_trip),    cmocka_unit_test(test_names_are_bytes), cmocka_unit_test(test_large_numbers),
-                cmocka_unit_test(test_writer_refuses), cmocka_unit_test(test_gnu_and_v7),     cmocka_unit_test(test_pax_overrides),
-                cmocka_unit_test(test_refused),       cmocka_unit_test(test_refused_pax),     cmocka_unit_test(test_damage),
-                cmocka_unit_test(test_name_cut_after_a_slash),
+                cmocka_unit_test(test_round_trip),    cmocka_unit_test(test_names_are_bytes),
+                cmocka_unit_test(test_large_numbers), cmocka_unit_test(test_writer_refuses),
+                cmocka_unit_test(test_gnu_and_v7),    cmocka_unit_test(test_pax_overrides),
+                cmocka_unit_test(test_refused),       cmocka_unit_test(test_refused_pax),
+                cmocka_unit_test(test_damage),        cmocka_unit_test(test_name_cut_after_a_slash),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
 }
