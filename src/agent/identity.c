@@ -72,11 +72,11 @@ static void set_clock(struct identity *id, int64_t ns) {
 /* Clones of one memory image have the same generator: mix in the host's bytes, count them, and
  * make the kernel key its per-CPU generators anew now rather than within a minute. */
 static void add_entropy(struct identity *id, const uint8_t bytes[ENTROPY_BYTES]) {
-        struct {
-                struct rand_pool_info info;
+        struct { /* struct rand_pool_info */
+                int entropy_count, buf_size;
                 uint8_t buf[ENTROPY_BYTES];
-        } pool = { .info = { .entropy_count = 8 * ENTROPY_BYTES, .buf_size = ENTROPY_BYTES } };
-        memcpy(pool.info.buf, bytes, ENTROPY_BYTES);
+        } pool = { .entropy_count = 8 * ENTROPY_BYTES, .buf_size = ENTROPY_BYTES };
+        memcpy(pool.buf, bytes, ENTROPY_BYTES);
         _cleanup_fd_ int fd = open("/dev/urandom", O_RDWR | O_CLOEXEC);
         if (fd < 0 || ioctl(fd, RNDADDENTROPY, &pool) < 0)
                 warn(id, "cannot add entropy");

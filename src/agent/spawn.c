@@ -31,6 +31,15 @@
 #include "base/cleanup.h"
 #include "base/str.h"
 
+#ifndef __has_feature
+#define __has_feature(x) 0
+#endif
+#if defined(__SANITIZE_ADDRESS__) || __has_feature(address_sanitizer)
+#include <sanitizer/asan_interface.h>
+#else
+#define ASAN_UNPOISON_MEMORY_REGION(addr, size) ((void) (addr), (void) (size))
+#endif
+
 #define STACK_SIZE (64 * 1024)
 #define FALLBACK_PATH "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 #define CANDIDATES_MAX 64
@@ -259,6 +268,8 @@ int spawn_process(const struct spawn *s, pid_t *ret_pid, enum spawn_stage *ret_s
         sigset_t all, old;
         sigfillset(&all);
         (void) pthread_sigmask(SIG_SETMASK, &all, &old);
+        /* The last child left its frames by exec, never by returning. */
+        ASAN_UNPOISON_MEMORY_REGION(stack, STACK_SIZE);
         long pid = clone_child(&c, stack);
         (void) pthread_sigmask(SIG_SETMASK, &old, NULL);
         free_child(&c);
