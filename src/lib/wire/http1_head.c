@@ -167,6 +167,13 @@ static bool check_host(const struct http1_head *h, struct http1_fault *f) {
         return true;
 }
 
+/* RFC 9110, 9.3.6: a CONNECT has no body. Parsers differ about one that announces it. */
+static bool check_connect(const struct http1_head *h, struct http1_fault *f) {
+        if (strcmp(h->method, "CONNECT") == 0 && (h->chunked || h->content_length >= 0))
+                return fail(f, 400, "a CONNECT with a body");
+        return true;
+}
+
 static bool check_expect(struct http1_head *h, struct http1_fault *f) {
         const char *e = http1_get(h, "expect");
         if (!e || h->minor == 0)
@@ -271,7 +278,7 @@ bool http1_head_parse(char *text, size_t n, bool is_request, struct http1_field 
         }
         if (!read_framing(&h, fault))
                 return false;
-        if (is_request && (!check_host(&h, fault) || !check_expect(&h, fault)))
+        if (is_request && (!check_host(&h, fault) || !check_connect(&h, fault) || !check_expect(&h, fault)))
                 return false;
         *ret = h;
         return true;

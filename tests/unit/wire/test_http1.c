@@ -363,6 +363,9 @@ static void test_smuggling(void **state) {
                 "CONNECT a HTTP/1.1" CRLF HOST CRLF,
                 "CONNECT [::1] HTTP/1.1" CRLF HOST CRLF,
                 "POST / HTTP/1.0" CRLF "Transfer-Encoding: chunked" CRLF CRLF "0" CRLF CRLF,
+                "CONNECT a:1 HTTP/1.1" CRLF HOST "Content-Length: 5" CRLF CRLF "hello",
+                "CONNECT a:1 HTTP/1.1" CRLF HOST "Content-Length: 0" CRLF CRLF,
+                "CONNECT a:1 HTTP/1.1" CRLF HOST "Transfer-Encoding: chunked" CRLF CRLF "0" CRLF CRLF,
         };
         for (size_t i = 0; i < ARRAY_SIZE(refused); i++) {
                 const char *reason;
