@@ -3,8 +3,10 @@
 /* WebSocket: handshake through our HTTP server and client, both ends against each other, and each
  * end against raw frames. */
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -626,6 +628,74 @@ static void test_through_http(void **state) {
         loop_done(&loop);
 }
 
+/* --- another implementation ------------------------------------------------------------- */
+
+static void on_conn(void *arg, struct stream *s, int fd) {
+        (void) fd;
+        assert_int_equal(http_server_add(arg, s, NULL), 0);
+}
+static void child_exit(uv_process_t *p, int64_t status, int sig) {
+        *(int64_t *) p->data = sig ? 128 + sig : status;
+        uv_close((uv_handle_t *) p, NULL);
+}
+
+/* The WebSocket of Node, which is the one of browsers in its interface and its strictness. */
+static void test_node_client(void **state) {
+        (void) state;
+        if (system("node --experimental-websocket -e 'process.exit(typeof WebSocket === \"function\" ? 0 : 1)' >/dev/null 2>&1")) {
+                print_message("no node with a WebSocket client is installed\n");
+                skip();
+        }
+        uv_loop_t loop;
+        uv_loop_init(&loop);
+        struct http_server *server = NULL;
+        struct http_server_config cfg = { .on_request = on_request, .arg = &loop };
+        assert_int_equal(http_server_new(&loop, &cfg, &server, NULL), 0);
+        int fd = -1;
+        assert_int_equal(listen_tcp("127.0.0.1", 0, &fd, NULL), 0);
+        struct sockaddr_in sa;
+        socklen_t len = sizeof sa;
+        assert_int_equal(getsockname(fd, (struct sockaddr *) &sa, &len), 0);
+        struct listener *l = NULL;
+        assert_int_equal(listener_new(&loop, fd, on_conn, server, &l, NULL), 0);
+        http_end = (struct end){ .echo = true };
+        _cleanup_buf_ struct buf script = { 0 };
+        buf_printf(&script,
+                   "const w = new WebSocket('ws://127.0.0.1:%u/x', 'cspace.v1');"
+                   "w.binaryType = 'arraybuffer';"
+                   "const sent = ['hi', '\\u4f60'.repeat(300), new Uint8Array(999).map((_, i) => i * 7)];"
+                   "const fail = m => { console.error(m); process.exit(1); };"
+                   "let n = 0;"
+                   "w.onopen = () => { if (w.protocol !== 'cspace.v1') fail('protocol'); sent.forEach(m => w.send(m)); };"
+                   "w.onmessage = e => {"
+                   "  const want = sent[n++];"
+                   "  const same = typeof want === 'string' ? e.data === want : Buffer.from(e.data).equals(Buffer.from(want));"
+                   "  if (!same) fail('message ' + n);"
+                   "  if (n === sent.length) w.close(4000, 'bye');"
+                   "};"
+                   "w.onerror = e => fail('error ' + e.message);"
+                   "w.onclose = e => { if (e.code !== 4000 || !e.wasClean) fail('close ' + e.code); process.exit(0); };"
+                   "setTimeout(() => fail('too slow'), 15000);",
+                   ntohs(sa.sin_port));
+        char node[] = "node", flag[] = "--experimental-websocket", e[] = "-e";
+        char *argv[] = { node, flag, e, (char *) (uintptr_t) buf_str(&script), NULL };
+        int64_t status = -1;
+        uv_stdio_container_t io[3] = { { .flags = UV_IGNORE },
+                                       { .flags = UV_INHERIT_FD, .data.fd = 2 },
+                                       { .flags = UV_INHERIT_FD, .data.fd = 2 } };
+        uv_process_options_t o = { .file = node, .args = argv, .exit_cb = child_exit, .stdio = io, .stdio_count = 3 };
+        uv_process_t child = { .data = &status };
+        assert_int_equal(uv_spawn(&loop, &child, &o), 0);
+        RUN_UNTIL(&loop, status >= 0 && http_end.n_close);
+        assert_int_equal(status, 0);
+        assert_int_equal(http_end.code, 4000);
+        assert_string_equal(http_end.reason, "bye");
+        end_done(&http_end);
+        listener_free(l);
+        http_server_free(server);
+        loop_done(&loop);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_accept_value),  cmocka_unit_test(test_check_request),
@@ -635,7 +705,7 @@ int main(void) {
                 cmocka_unit_test(test_raw_frames),    cmocka_unit_test(test_violations),
                 cmocka_unit_test(test_fragment_limits), cmocka_unit_test(test_ping_flood),
                 cmocka_unit_test(test_lost),          cmocka_unit_test(test_keepalive),
-                cmocka_unit_test(test_through_http),
+                cmocka_unit_test(test_through_http),  cmocka_unit_test(test_node_client),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
 }
