@@ -66,7 +66,10 @@ static void attach_free(struct attach *a) {
         timer_cancel(a->timer);
         dial_cancel(a->dial);
         http_call_free(a->call);
-        stream_close(agent);
+        if (a->app->stopping)
+                stream_abort(agent);
+        else
+                stream_close(agent);
         attach_client_free(client);
         buf_done(&a->refusal);
         buf_done(&a->from_agent.in);

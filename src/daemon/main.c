@@ -289,8 +289,8 @@ static void free_parts(struct app *app) {
         rootd_free(app->rootd);
         warm_free(app->warm);
         expiry_free(app->expiry);
-        templates_free(app->templates);
         sandboxes_free(app, app->sandboxes);
+        templates_free(app->templates);
         variants_free(app->variants);
         removals_free(app->removals);
         proxy_free(app->proxy);
@@ -355,6 +355,15 @@ static void close_signal(uv_signal_t *s) {
         uv_close((uv_handle_t *) s, NULL);
 }
 
+static void drain_loop(uv_loop_t *loop) {
+        /* What was closed ends in turns of the loop; streams may linger until their queue is out. */
+        uint64_t until = clock_mono_ms() + 2000;
+        while (uv_run(loop, UV_RUN_NOWAIT) != 0 && clock_mono_ms() < until)
+                (void) usleep(1000);
+        if (uv_loop_close(loop) == UV_EBUSY)
+                log_debug("something was still open at the end");
+}
+
 static void stop(struct daemon *d) {
         listener_free(d->unix_listener);
         listener_free(d->tcp_listener);
@@ -365,12 +374,7 @@ static void stop(struct daemon *d) {
         }
         (void) fd_close(d->unix_fd);
         (void) fd_close(d->tcp_fd);
-        /* What was closed ends in turns of the loop; streams may linger until their queue is out. */
-        uint64_t until = clock_mono_ms() + 2000;
-        while (uv_run(d->app.loop, UV_RUN_NOWAIT) != 0 && clock_mono_ms() < until)
-                (void) usleep(1000);
-        if (uv_loop_close(d->app.loop) == UV_EBUSY)
-                log_debug("something was still open at the end");
+        drain_loop(d->app.loop);
 }
 
 static int become_user(const struct options *o, struct identity *id, bool *ret_change, struct error *err) {
@@ -421,12 +425,14 @@ static int print_routes(struct app *app) {
                 r = add_routes(app, &e);
         if (r >= 0)
                 r = e2b_init(app, &e);
-        if (r < 0) {
+        if (r < 0)
                 fprintf(stderr, PROGRAM ": %s\n", e.msg);
-                return 1;
-        }
-        api_print_routes(app->api);
-        return fflush(stdout) == 0 ? 0 : 1;
+        else
+                api_print_routes(app->api);
+        e2b_free(app);
+        api_free(app->api);
+        drain_loop(app->loop);
+        return r >= 0 && fflush(stdout) == 0 ? 0 : 1;
 }
 
 int main(int argc, char **argv) {

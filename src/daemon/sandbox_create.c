@@ -8,8 +8,9 @@
  *   IDENTIFY  the warden restores, gives the VM its identity, and says that the agent is ready
  *
  * One taken from the warm pool starts at IDENTIFY. After a restart of cspaced a CREATING sandbox that
- * has a placement goes on with QUERY: its warden knows whether it got its identity. If that fails,
- * the placement is removed and the flow starts over, once.
+ * has a placement goes on with QUERY: its warden knows whether it got its identity, and is asked
+ * again while it still gives the one that the cspaced before had sent. If that fails, the
+ * placement is removed and the flow starts over, once.
  *
  * A flow ends in three ways: ready, failed, or cancelled by a delete. A request to cspace-rootd that
  * is out is always waited for, so that a REMOVE never overtakes a PLACE.
@@ -37,6 +38,7 @@
 #define QUERY_TIMEOUT_MS 10000
 #define CONNECT_PATIENCE_MS 5000 /* while cspace-rootd is (re)started */
 #define CONNECT_LOOK_MS 50
+#define QUERY_GAP_MS 50
 
 enum stage { STAGE_VARIANT, STAGE_PLACE, STAGE_IDENTIFY, STAGE_QUERY, STAGE_REMOVE };
 
@@ -52,6 +54,7 @@ struct create {
         struct warden *warden;
         bool asked;      /* cspace-rootd owes an answer */
         bool started_over;
+        bool resumed;    /* after a restart of cspaced */
         bool doomed;     /* fail when the answer is there */
         enum api_code doom_code;
         char doom[ERROR_MSG_MAX];
@@ -62,6 +65,7 @@ struct create {
 
 static void step_variant(struct create *c);
 static void step_place(struct create *c);
+static void query(struct create *c);
 
 /* ---- ends ---------------------------------------------------------------------------------- */
 
@@ -177,6 +181,10 @@ static void on_identified(void *arg, int err, const struct error *e, struct ipc_
         struct ipc_ready m;
         if (err == -ECANCELED || err == -ECONNRESET)
                 return; /* given up, or on_close comes next */
+        if (c->resumed && (err == -EALREADY || err == -EBUSY) && clock_mono_ms() < c->patience_ms) {
+                query(c);
+                return;
+        }
         if (err < 0) {
                 end_failed(c, err == -ETIMEDOUT ? API_GUEST_TIMEOUT : API_CREATE_FAILED, e->msg);
                 return;
@@ -357,34 +365,49 @@ static void on_queried(void *arg, int err, const struct error *e, struct ipc_pac
         if (err < 0 || ipc_warden_state_decode(p->body, p->body_n, &m) < 0 || strcmp(m.state, "failed") == 0 ||
             strcmp(m.state, "exited") == 0)
                 start_over(c);
-        else {
-                warden_set_handler(c->warden, &warden_handler, c);
-                if (m.identified)
-                        end_ready(c);
-                else
-                        identify(c);
-        }
+        else if (m.identified)
+                end_ready(c);
+        else
+                identify(c);
 }
 
-static void on_query_close(void *arg, int err) {
-        (void) arg; /* on_queried has started over */
-        (void) err;
+static void ask_again(void *arg) {
+        struct create *c = arg;
+        c->timer = NULL;
+        c->stage = STAGE_QUERY;
+        if (warden_call(c->warden, IPC_QUERY, NULL, 0, QUERY_TIMEOUT_MS, on_queried, c, NULL) < 0)
+                start_over(c);
 }
 
-static void on_query_event(void *arg, const struct ipc_warden_event *e) {
-        (void) arg; /* the answer will say the same */
-        (void) e;
+/* The identity of the cspaced before is on its way, or has just come. */
+static void query(struct create *c) {
+        c->timer = timer_start(c->app->loop, QUERY_GAP_MS, ask_again, c);
+        if (!c->timer)
+                end_failed(c, API_INTERNAL, "out of memory");
 }
 
-static const struct warden_handler query_handler = { .on_event = on_query_event, .on_close = on_query_close };
+static void on_resumed_event(void *arg, const struct ipc_warden_event *e) {
+        struct create *c = arg;
+        if (c->stage != STAGE_QUERY) /* else the answer will say the same */
+                on_warden_event(arg, e);
+}
+
+static void on_resumed_close(void *arg, int err) {
+        struct create *c = arg;
+        if (c->stage != STAGE_QUERY) /* else on_queried has started over */
+                on_warden_close(arg, err);
+}
+
+static const struct warden_handler resumed_handler = { .on_event = on_resumed_event, .on_close = on_resumed_close };
 
 static void step_query(struct create *c) {
         c->stage = STAGE_QUERY;
-        if (warden_connect(c->app, c->s->id, &query_handler, c, &c->warden, NULL) < 0 ||
-            warden_call(c->warden, IPC_QUERY, NULL, 0, QUERY_TIMEOUT_MS, on_queried, c, NULL) < 0) {
+        c->resumed = true;
+        c->patience_ms = clock_mono_ms() + IDENTIFY_TIMEOUT_MS;
+        if (warden_connect(c->app, c->s->id, &resumed_handler, c, &c->warden, NULL) < 0)
                 start_over(c);
-                return;
-        }
+        else
+                ask_again(c);
 }
 
 /* ---- entry --------------------------------------------------------------------------------- */

@@ -281,7 +281,7 @@ class Agent:
 class Sandbox:
     def __init__(self, m):
         self.id, self.mode, self.digest = m['id'], m['mode'], m['digest']
-        self.identity, self.link_up, self.ended = None, False, None
+        self.identity, self.identifying, self.link_up, self.ended = None, False, False, None
         self.dir = os.path.join(RUN, 'sandboxes', self.id)
         os.makedirs(self.dir, exist_ok=True)
         self.agent = Agent(self)
@@ -339,13 +339,14 @@ class Sandbox:
 
     def request(self, conn, name, seq, m, fds):
         if name == 'IDENTIFY':
+            if self.identity or self.identifying:
+                conn.error(name, seq, 114 if self.identity else 16, 'has its identity already')
+                return
+            self.identifying = True
             while not self.link_up and not self.ended:
                 time.sleep(0.005)
             if self.ended:
                 conn.error(name, seq, 5, self.ended)
-                return
-            if self.identity is not None:
-                conn.error(name, seq, 17, 'has its identity already')
                 return
             self.identity = json.loads(m['json'])
             self.agent.token = self.identity['accessToken']

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import threading
-import time
 
 from conftest import until
 
@@ -148,9 +147,7 @@ def test_size_variants_are_made_once(ready):
         t.join()
     assert [r.status for r in replies] == [201] * 4
     assert d.steer(state=True)['variants'] == ['fake-256m-1c', 'fake-512m-1c']
-    began = time.monotonic()
     d.create(memory_mb=256)
-    assert time.monotonic() - began < 0.4
     # one that is gone from the host is made again
     assert d.steer(seen=True).count('SNAPSHOT') == 2
     d.stop()
