@@ -30,6 +30,8 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/str.h"
+#include "ipc/ipc.h"
+#include "ipc/messages.h"
 #include "setup.h"
 #include "setup_internal.h"
 
@@ -38,6 +40,7 @@
 #define STEP_MS 20
 #define FILES_MAX_ 262144 /* open files: each sandbox takes some */
 #define TAIL_MAX 380
+#define LOG_LIMIT_MS 2000
 #define HEALTH_LIMIT_MS 5000
 
 const struct service services[SETUP_SERVICES] = {
@@ -80,15 +83,37 @@ static int health_on(const char *path) {
         return str_has_prefix(answer, "HTTP/1.1 20") ? 0 : -EPROTO;
 }
 
+/* A socket of a process that hangs or is about to die still takes connections: only an answer is one. No
+ * version of the protocol is 0, so the answer is a refusal, and the daemon takes us for no client. */
+static int rootd_answers(const char *path) {
+        const struct timeval limit = { .tv_sec = HEALTH_LIMIT_MS / 1000 };
+        const struct ipc_hello hello = { .version = 0 };
+        uint8_t body[64];
+        struct ipc_packet p = { 0 };
+        size_t n = 0;
+
+        _cleanup_fd_ int fd = connect_unix(path, SOCK_SEQPACKET);
+        if (fd < 0)
+                return fd;
+        _cleanup_free_ uint8_t *packet = malloc(IPC_PACKET_MAX);
+        (void) setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+        if (!packet || ipc_hello_encode(&hello, body, sizeof body, &n) < 0)
+                return -ENOMEM;
+        int r = ipc_send(fd, IPC_HELLO, 0, 1, body, n, NULL, 0, NULL);
+        if (r == 0)
+                r = ipc_recv(fd, packet, &p, NULL);
+        if (r <= 0)
+                return r < 0 ? r : -ECONNRESET;
+        ipc_packet_close_fds(&p);
+        return p.seq == 1 && p.flags != 0 ? 0 : -EPROTO;
+}
+
 static int answers(const struct setup *s, const struct service *v) {
         char path[CONF_STR_MAX + 32];
 
         if (conf_run_path(&s->conf, v->socket, path, sizeof path) < 0)
                 return -ENAMETOOLONG;
-        if (v->type == SOCK_STREAM)
-                return health_on(path);
-        _cleanup_fd_ int fd = connect_unix(path, v->type);
-        return fd < 0 ? fd : 0;
+        return v->type == SOCK_STREAM ? health_on(path) : rootd_answers(path);
 }
 
 int setup_health(const struct setup *s, struct error *err) {
@@ -104,13 +129,16 @@ static int start_time(pid_t pid, uint64_t *ret) {
         _cleanup_free_ char *text = NULL;
         char path[64];
         unsigned long long v;
+        char state;
 
         (void) snprintf(path, sizeof path, "/proc/%d/stat", (int) pid);
         if (fd_read_file_at(AT_FDCWD, path, 4096, &text, NULL, NULL) < 0)
                 return -ESRCH;
         const char *p = strrchr(text, ')');
-        if (!p || sscanf(p + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu", &v) != 1)
+        if (!p || sscanf(p + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu", &state, &v) != 2)
                 return -ESRCH;
+        if (state == 'Z' || state == 'X')
+                return -ESRCH; /* ended, and nobody has looked yet */
         *ret = v;
         return 0;
 }
@@ -180,7 +208,7 @@ static int unit_do(const char *verb, const struct service *v, struct error *err)
 
 /* ---- plain daemons --------------------------------------------------------------------------- */
 
-static int open_log_pipe(const struct setup *s, const struct service *v, struct error *err) {
+static int open_log_pipe(const struct setup *s, const struct service *v, pid_t *ret_pid, struct error *err) {
         char file[CONF_STR_MAX + 64];
         int p[2];
 
@@ -199,6 +227,7 @@ static int open_log_pipe(const struct setup *s, const struct service *v, struct 
                 (void) execl("/proc/self/exe", "cspace", "__log", file, (char *) NULL);
                 _exit(127);
         }
+        *ret_pid = pid;
         return fd_steal(&wr);
 }
 
@@ -247,11 +276,16 @@ static _Noreturn void daemon_child(const struct setup *s, const struct service *
         _exit(127);
 }
 
-static int plain_start(struct setup *s, const struct service *v, pid_t *ret, struct error *err) {
+/* Both our children, so that their numbers stay theirs while we wait. */
+struct started {
+        pid_t service, log; /* 0: systemd's */
+};
+
+static int plain_start(struct setup *s, const struct service *v, struct started *ret, struct error *err) {
         char name[64], text[64];
         uint64_t start = 0;
 
-        _cleanup_fd_ int log = open_log_pipe(s, v, err);
+        _cleanup_fd_ int log = open_log_pipe(s, v, &ret->log, err);
         if (log < 0)
                 return log;
         pid_t pid = fork();
@@ -262,7 +296,7 @@ static int plain_start(struct setup *s, const struct service *v, pid_t *ret, str
         (void) start_time(pid, &start);
         (void) snprintf(name, sizeof name, "%s.pid", v->name);
         int n = snprintf(text, sizeof text, "%d %llu\n", (int) pid, (unsigned long long) start);
-        *ret = pid;
+        ret->service = pid;
         return fd_replace_file_at(s->lock, name, text, (size_t) n, 0644, err);
 }
 
@@ -309,9 +343,17 @@ static int not_ready(const struct setup *s, const struct service *v, const char 
         return error_set(err, -ETIMEDOUT, "%s %s%s%s", v->name, what, tail[0] ? "; the end of its log: " : "", tail);
 }
 
-/* pid 0: systemd's business whether it lives. */
-static int wait_ready(const struct setup *s, const struct service *v, pid_t pid, struct error *err) {
-        _cleanup_fd_ int fd = pid > 0 ? (int) syscall(SYS_pidfd_open, pid, 0u) : -EBADF;
+/* Its last words are in the log once the log's process has ended, too. */
+static int ended_at_once(const struct setup *s, const struct service *v, pid_t log, struct error *err) {
+        _cleanup_fd_ int fd = log > 0 ? (int) syscall(SYS_pidfd_open, log, 0u) : -EBADF;
+        struct pollfd p = { .fd = fd, .events = POLLIN };
+
+        (void) poll(&p, 1, LOG_LIMIT_MS);
+        return not_ready(s, v, "ended at once", err);
+}
+
+static int wait_ready(const struct setup *s, const struct service *v, const struct started *st, struct error *err) {
+        _cleanup_fd_ int fd = st->service > 0 ? (int) syscall(SYS_pidfd_open, st->service, 0u) : -EBADF;
 
         for (uint64_t end = clock_mono_ms() + READY_LIMIT_MS;;) {
                 struct pollfd p = { .fd = fd, .events = POLLIN };
@@ -320,15 +362,15 @@ static int wait_ready(const struct setup *s, const struct service *v, pid_t pid,
                 if (clock_mono_ms() > end)
                         return not_ready(s, v, "does not answer", err);
                 if (poll(&p, 1, STEP_MS) == 1)
-                        return not_ready(s, v, "ended at once", err);
+                        return ended_at_once(s, v, st->log, err);
         }
 }
 
 static int start_one(struct setup *s, unsigned i, struct error *err) {
         const struct service *v = &services[i];
         struct service_state state;
+        struct started started = { 0 };
         bool systemd = setup_use_systemd(s);
-        pid_t pid = 0;
         int r = 0;
 
         (void) setup_service_state(s, i, &state);
@@ -342,10 +384,10 @@ static int start_one(struct setup *s, unsigned i, struct error *err) {
                 if (state.pid > 0)
                         r = end_process(state.pid, err);
                 if (r == 0)
-                        r = plain_start(s, v, &pid, err);
+                        r = plain_start(s, v, &started, err);
         }
         if (r == 0)
-                r = wait_ready(s, v, pid, err);
+                r = wait_ready(s, v, &started, err);
         if (r == 0)
                 setup_say("%s %s", v->name, state.pid > 0 ? "restarted" : "started");
         return r;
