@@ -17,12 +17,13 @@
 #endif
 
 static void note_head(struct buf *out, const struct http1_head *h) {
-        (void) buf_printf(out, "H%s %s %d %s %d", h->is_request ? h->method : "", h->is_request ? h->target : "", h->status,
-                          h->is_request ? "" : h->reason, h->minor);
+        (void) buf_printf(out, "H%s %s %d %s %d", h->is_request ? h->method : "",
+                          h->is_request ? h->target : "", h->status, h->is_request ? "" : h->reason,
+                          h->minor);
         for (size_t i = 0; i < h->n_fields; i++)
                 (void) buf_printf(out, "|%s:%s", h->fields[i].name, h->fields[i].value);
-        (void) buf_printf(out, " %lld%d%d%d%d\n", (long long) h->content_length, h->chunked, h->keep_alive, h->upgrade,
-                          h->expect_continue);
+        (void) buf_printf(out, " %lld%d%d%d%d\n", (long long) h->content_length, h->chunked, h->keep_alive,
+                          h->upgrade, h->expect_continue);
 }
 
 static bool has(const struct http1_head *h, const char *name) {

@@ -265,7 +265,8 @@ static int write_framing(struct buf *out, const char *method, int64_t content_le
         if (content_length < 0)
                 return buf_puts(out, "Transfer-Encoding: chunked\r\n");
         /* RFC 9110, 8.6: methods for which a body has a meaning say that there is none. */
-        bool usual = strcmp(method, "POST") == 0 || strcmp(method, "PUT") == 0 || strcmp(method, "PATCH") == 0;
+        bool usual =
+                strcmp(method, "POST") == 0 || strcmp(method, "PUT") == 0 || strcmp(method, "PATCH") == 0;
         if (content_length == 0 && !usual)
                 return 0;
         return buf_printf(out, "Content-Length: %lld\r\n", (long long) content_length);
@@ -282,7 +283,8 @@ static int send_head(struct http_call *c, const char *method, const char *target
         if (r == 0)
                 r = http1_write_end_of_head(&out);
         if (r == -EINVAL)
-                return error_set(err, r, "the request has a method, target or header that HTTP does not allow");
+                return error_set(err, r,
+                                 "the request has a method, target or header that HTTP does not allow");
         if (r < 0)
                 return error_errno(err, r, "cannot compose the request");
         r = stream_write(c->stream, buf_data(&out), out.len);

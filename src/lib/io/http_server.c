@@ -391,7 +391,15 @@ static const struct stream_handler conn_handler = {
 
 /* --- timeouts --------------------------------------------------------------------------- */
 
-enum overdue { OVERDUE_NONE, OVERDUE_IDLE, OVERDUE_HEAD, OVERDUE_BODY, OVERDUE_DISCARD, OVERDUE_LINGER, OVERDUE_WRITE };
+enum overdue {
+        OVERDUE_NONE,
+        OVERDUE_IDLE,
+        OVERDUE_HEAD,
+        OVERDUE_BODY,
+        OVERDUE_DISCARD,
+        OVERDUE_LINGER,
+        OVERDUE_WRITE
+};
 
 static void earlier(uint64_t *at, enum overdue *what, uint64_t since, uint64_t after, enum overdue kind) {
         if (after > 0 && (*what == OVERDUE_NONE || since + after < *at)) {
@@ -451,7 +459,8 @@ static void on_timer(uv_timer_t *t) {
                 refuse(c, 408, "the request did not arrive in time");
                 break;
         case OVERDUE_BODY:
-                on_bad_input(c, &(struct http1_event){ .status = 408, .reason = "the request body stopped arriving" });
+                on_bad_input(c, &(struct http1_event){.status = 408,
+                                                      .reason = "the request body stopped arriving"});
                 break;
         case OVERDUE_DISCARD:
                 break; /* conn_step() gives up */

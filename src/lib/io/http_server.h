@@ -24,7 +24,7 @@
 
 #define HTTP_DISCARD_MAX (1024 * 1024) /* bytes of a request read on after its answer */
 #define HTTP_DISCARD_MS 5000
-#define HTTP_LINGER_MS 2000            /* reading on after the last answer, so that it is not lost by a reset */
+#define HTTP_LINGER_MS 2000 /* reading on after the last answer, so that it is not lost by a reset */
 
 struct http_x; /* one exchange */
 
@@ -74,7 +74,8 @@ int http_x_respond(struct http_x *x, int status, const struct http_header *h, si
                    size_t n);
 /* Answer in pieces: content_length < 0 means chunked. 100-continue is sent by the server itself
  * when the handler resumes or leaves reading on. */
-int http_x_start(struct http_x *x, int status, const struct http_header *h, size_t nh, int64_t content_length);
+int http_x_start(struct http_x *x, int status, const struct http_header *h, size_t nh,
+                 int64_t content_length);
 /* 0, -ENOBUFS (wait for on_drain; nothing was taken), -EMSGSIZE over content_length, -EPIPE when the
  * exchange is lost. The body of an answer that has none (HEAD, 204, 304) is dropped. */
 int http_x_write(struct http_x *x, const void *data, size_t n);

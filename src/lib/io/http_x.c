@@ -157,7 +157,8 @@ int http_x_respond(struct http_x *x, int status, const struct http_header *h, si
         return 0;
 }
 
-int http_x_start(struct http_x *x, int status, const struct http_header *h, size_t nh, int64_t content_length) {
+int http_x_start(struct http_x *x, int status, const struct http_header *h, size_t nh,
+                 int64_t content_length) {
         return begin(x, status, h, nh, content_length, NULL, 0);
 }
 
@@ -213,7 +214,8 @@ int http_x_end(struct http_x *x) {
 
 /* --- beyond HTTP ------------------------------------------------------------------------ */
 
-int http_x_upgrade(struct http_x *x, int status, const struct http_header *h, size_t nh, struct stream **ret) {
+int http_x_upgrade(struct http_x *x, int status, const struct http_header *h, size_t nh,
+                   struct stream **ret) {
         struct http_conn *c = x->conn;
         if (x->aborted || !c->stream)
                 return -EPIPE;
@@ -259,8 +261,9 @@ static int error_body(struct buf *b, int status, const char *reason) {
         }
         text[n] = '\0';
         const char *code = status == 503 ? "unavailable" : "bad_request";
-        return buf_printf(b, "{\"code\":%d,\"message\":\"%s\",\"error\":{\"code\":\"%s\",\"message\":\"%s\"}}\n", status,
-                          text, code, text);
+        return buf_printf(b,
+                          "{\"code\":%d,\"message\":\"%s\",\"error\":{\"code\":\"%s\",\"message\":\"%s\"}}\n",
+                          status, text, code, text);
 }
 
 int http_conn_answer_error(struct http_conn *c, int status, const char *reason) {
@@ -269,9 +272,10 @@ int http_conn_answer_error(struct http_conn *c, int status, const char *reason) 
         if (r == 0)
                 r = http1_write_status(&out, status);
         if (r == 0)
-                r = buf_printf(&out,
-                               "Content-Type: application/json\r\nContent-Length: %zu\r\nConnection: close\r\n\r\n",
-                               body.len);
+                r = buf_printf(
+                        &out,
+                        "Content-Type: application/json\r\nContent-Length: %zu\r\nConnection: close\r\n\r\n",
+                        body.len);
         if (r == 0)
                 r = buf_append(&out, buf_data(&body), body.len);
         return r < 0 ? r : stream_write(c->stream, buf_data(&out), out.len);

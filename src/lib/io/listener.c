@@ -70,7 +70,8 @@ static void on_readable(uv_poll_t *h, int status, int events) {
         }
 }
 
-int listener_new(uv_loop_t *loop, int fd, listener_cb cb, void *arg, struct listener **ret, struct error *err) {
+int listener_new(uv_loop_t *loop, int fd, listener_cb cb, void *arg, struct listener **ret,
+                 struct error *err) {
         _cleanup_fd_ int own = fd;
         struct listener *l = calloc(1, sizeof *l);
         if (!l)

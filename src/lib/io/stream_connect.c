@@ -89,8 +89,8 @@ static void on_timer(uv_timer_t *t) {
                 finish(c, -errno);
 }
 
-static int new_connect(uv_loop_t *loop, int family, stream_connect_cb cb, void *arg, struct stream_connect **ret,
-                       struct error *err) {
+static int new_connect(uv_loop_t *loop, int family, stream_connect_cb cb, void *arg,
+                       struct stream_connect **ret, struct error *err) {
         _cleanup_fd_ int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
         if (fd < 0)
                 return error_errno(err, errno, "cannot make a socket");

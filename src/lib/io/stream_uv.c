@@ -235,7 +235,8 @@ static int op_writev(struct stream *st, const struct iovec *v, int n) {
                 size_t skip = done < v[i].iov_len ? done : v[i].iov_len;
                 done -= skip;
                 if (v[i].iov_len > skip)
-                        (void) buf_append(&s->out, (const uint8_t *) v[i].iov_base + skip, v[i].iov_len - skip);
+                        (void) buf_append(&s->out, (const uint8_t *) v[i].iov_base + skip,
+                                          v[i].iov_len - skip);
         }
         update(s);
         return 0;
@@ -481,7 +482,8 @@ void stream_fd_close_is_cut(struct stream *st) {
 
 /* Messages go out when they are written; a peer that vanished without a word is noticed. */
 static void tune_tcp(int fd) {
-        static const int on = 1, idle_s = KEEPALIVE_IDLE_S, interval_s = KEEPALIVE_INTERVAL_S, count = KEEPALIVE_COUNT;
+        static const int on = 1, idle_s = KEEPALIVE_IDLE_S, interval_s = KEEPALIVE_INTERVAL_S,
+                         count = KEEPALIVE_COUNT;
         (void) setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
         (void) setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
         (void) setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);

@@ -131,7 +131,8 @@ static int cb_genmask(wslay_event_context_ptr ctx, uint8_t *to, size_t len, void
         return -1;
 }
 
-static void cb_frame_start(wslay_event_context_ptr ctx, const struct wslay_event_on_frame_recv_start_arg *f, void *arg) {
+static void cb_frame_start(wslay_event_context_ptr ctx, const struct wslay_event_on_frame_recv_start_arg *f,
+                           void *arg) {
         struct websocket *w = arg;
         if (wslay_is_ctrl_frame(f->opcode))
                 return;
@@ -435,7 +436,8 @@ int websocket_ping(struct websocket *w) {
 }
 
 size_t websocket_queued(const struct websocket *w) {
-        return (w->stream ? stream_queued(w->stream) : 0) + wslay_event_get_queued_msg_length(w->ctx) + w->out.len;
+        return (w->stream ? stream_queued(w->stream) : 0) + wslay_event_get_queued_msg_length(w->ctx) +
+               w->out.len;
 }
 
 void websocket_read_pause(struct websocket *w) {

@@ -42,7 +42,8 @@ int websocket_new_key(char out[WEBSOCKET_KEY_SIZE]) {
 
 static bool is_key(const char *key) {
         uint8_t raw[3 * WEBSOCKET_KEY_SIZE / 4 + 1];
-        return key && strlen(key) == WEBSOCKET_KEY_SIZE - 1 && base64_decode(key, strlen(key), raw) == KEY_BYTES;
+        return key && strlen(key) == WEBSOCKET_KEY_SIZE - 1 &&
+               base64_decode(key, strlen(key), raw) == KEY_BYTES;
 }
 
 static int refuse(const char **reason, int status, const char *why) {
@@ -66,7 +67,8 @@ int websocket_check_request(const struct http1_head *h, const char **reason) {
 }
 
 int websocket_accept(uv_loop_t *loop, struct http_x *x, const char *protocol, size_t max_message,
-                     const struct websocket_handler *h, void *arg, struct websocket **ret, struct error *err) {
+                     const struct websocket_handler *h, void *arg, struct websocket **ret,
+                     struct error *err) {
         const struct http1_head *head = http_x_head(x);
         const char *reason;
         if (websocket_check_request(head, &reason) != 0)
@@ -94,7 +96,8 @@ int websocket_check_answer(const struct http1_head *h, const char *key, struct e
                 return error_errno(err, r, "cannot compute Sec-WebSocket-Accept");
         const char *got = http1_get(h, "sec-websocket-accept");
         if (h->status != 101 || !h->upgrade || !http1_has_token(h, "upgrade", "websocket"))
-                return error_set(err, -EPROTO, "the server answered %d instead of opening a WebSocket", h->status);
+                return error_set(err, -EPROTO, "the server answered %d instead of opening a WebSocket",
+                                 h->status);
         if (!str_eq(got, want))
                 return error_set(err, -EPROTO, "the server's Sec-WebSocket-Accept is wrong");
         if (http1_get(h, "sec-websocket-extensions"))

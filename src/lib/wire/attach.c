@@ -13,8 +13,8 @@ int attach_write(struct buf *out, enum attach_type type, const void *a, size_t a
         int r = buf_reserve(out, ATTACH_HEAD + n, &p);
         if (r < 0)
                 return r;
-        uint8_t head[ATTACH_HEAD] = { (uint8_t) type, (uint8_t) (n >> 24), (uint8_t) (n >> 16), (uint8_t) (n >> 8),
-                                      (uint8_t) n };
+        uint8_t head[ATTACH_HEAD] = {(uint8_t) type, (uint8_t) (n >> 24), (uint8_t) (n >> 16),
+                                     (uint8_t) (n >> 8), (uint8_t) n};
         r = buf_append(out, head, sizeof head);
         if (r == 0 && an)
                 r = buf_append(out, a, an);

@@ -55,8 +55,8 @@ int connect_write_frame(struct buf *out, uint8_t flags, const void *data, size_t
         int r = buf_reserve(out, CONNECT_FRAME_HEAD + n, &p);
         if (r < 0)
                 return r;
-        uint8_t head[CONNECT_FRAME_HEAD] = { flags, (uint8_t) (n >> 24), (uint8_t) (n >> 16), (uint8_t) (n >> 8),
-                                             (uint8_t) n };
+        uint8_t head[CONNECT_FRAME_HEAD] = {flags, (uint8_t) (n >> 24), (uint8_t) (n >> 16),
+                                            (uint8_t) (n >> 8), (uint8_t) n};
         r = buf_append(out, head, sizeof head);
         return r < 0 || n == 0 ? r : buf_append(out, data, n);
 }

@@ -224,8 +224,9 @@ static bool parse_request_line(char *line, size_t n, struct http1_head *h, struc
                 return fail(f, 400, "the request target has characters that must be percent-encoded");
         size_t version_len = (size_t) (end - sp2 - 1);
         if (!parse_version(sp2 + 1, version_len, &h->minor)) {
-                if (version_len == 8 && memcmp(sp2 + 1, "HTTP/", 5) == 0 && http1_is((uint8_t) sp2[6], C_DIGIT) &&
-                    sp2[7] == '.' && http1_is((uint8_t) sp2[8], C_DIGIT))
+                if (version_len == 8 && memcmp(sp2 + 1, "HTTP/", 5) == 0 &&
+                    http1_is((uint8_t) sp2[6], C_DIGIT) && sp2[7] == '.' &&
+                    http1_is((uint8_t) sp2[8], C_DIGIT))
                         return fail(f, 505, "only HTTP/1.0 and HTTP/1.1 are spoken here");
                 return fail(f, 400, "the request line does not end in an HTTP version");
         }
@@ -239,7 +240,8 @@ static bool parse_status_line(char *line, size_t n, struct http1_head *h, struct
         /* "HTTP/1.1 200 OK"; the space before an empty reason is often left out. */
         if (n < 12 || !parse_version(line, 8, &h->minor) || line[8] != ' ')
                 return fail(f, 502, "the status line does not start with HTTP/1.0 or HTTP/1.1");
-        if (line[9] < '1' || line[9] > '5' || !http1_all(line + 10, 2, C_DIGIT) || (n > 12 && line[12] != ' '))
+        if (line[9] < '1' || line[9] > '5' || !http1_all(line + 10, 2, C_DIGIT) ||
+            (n > 12 && line[12] != ' '))
                 return fail(f, 502, "the status line has no valid status");
         h->status = (line[9] - '0') * 100 + (line[10] - '0') * 10 + (line[11] - '0');
         char *reason = n > 12 ? line + 13 : line + n;
@@ -250,8 +252,8 @@ static bool parse_status_line(char *line, size_t n, struct http1_head *h, struct
         return true;
 }
 
-bool http1_head_parse(char *text, size_t n, bool is_request, struct http1_field *fields, struct http1_head *ret,
-                      struct http1_fault *fault) {
+bool http1_head_parse(char *text, size_t n, bool is_request, struct http1_field *fields,
+                      struct http1_head *ret, struct http1_fault *fault) {
         struct http1_head h = { .is_request = is_request, .fields = fields };
         char *line = text, *end = text + n;
         bool first = true;

@@ -99,7 +99,8 @@ static size_t skip_to_start(struct http1_parser *p, const uint8_t *d, size_t n) 
         for (size_t i = 0; i < n; i++) {
                 uint8_t c = d[i];
                 bool after_cr = p->text.len == 1;
-                if (p->role == HTTP1_REQUESTS && c == '\r' && !after_cr && p->n_empty < HTTP1_EMPTY_LINES_MAX) {
+                if (p->role == HTTP1_REQUESTS && c == '\r' && !after_cr &&
+                    p->n_empty < HTTP1_EMPTY_LINES_MAX) {
                         if (buf_append(&p->text, &c, 1) < 0)
                                 fail(p, 500, "out of memory");
                         continue;
@@ -272,7 +273,8 @@ static size_t collect_trailers(struct http1_parser *p, const uint8_t *d, size_t 
 
 /* --- the machine ------------------------------------------------------------------------ */
 
-static void give_body(struct http1_parser *p, const uint8_t *d, size_t n, struct http1_event *ev, size_t *used) {
+static void give_body(struct http1_parser *p, const uint8_t *d, size_t n, struct http1_event *ev,
+                      size_t *used) {
         size_t take = p->state != ST_CLOSE && p->left < n ? (size_t) p->left : n;
         *ev = (struct http1_event){ .type = HTTP1_BODY, .head = &p->head, .data = d, .n = take };
         *used += take;
@@ -335,7 +337,8 @@ static bool step(struct http1_parser *p, const uint8_t *d, size_t n, size_t *use
         }
 }
 
-void http1_parse(struct http1_parser *p, const uint8_t *data, size_t n, size_t *used, struct http1_event *ev) {
+void http1_parse(struct http1_parser *p, const uint8_t *data, size_t n, size_t *used,
+                 struct http1_event *ev) {
         *used = 0;
         if (!data)
                 data = (const uint8_t *) "";

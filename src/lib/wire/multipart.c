@@ -93,7 +93,8 @@ static bool give_data(struct multipart_event *ev, const void *data, size_t n) {
 /* --- content ---------------------------------------------------------------------------- */
 
 /* Where in d[0..n) the content stops: at a whole delimiter, or at one that the end cuts off. */
-static size_t content_before_delim(const struct multipart_parser *p, const uint8_t *d, size_t n, size_t *matched) {
+static size_t content_before_delim(const struct multipart_parser *p, const uint8_t *d, size_t n,
+                                   size_t *matched) {
         size_t i = 0;
         while (i < n) {
                 const uint8_t *cr = memchr(d + i, '\r', n - i);
@@ -221,7 +222,8 @@ static bool finish_head(struct multipart_parser *p, struct multipart_event *ev) 
                 return fail(p, "out of memory");
         if (++p->n_parts > MULTIPART_PARTS_MAX)
                 return fail(p, "too many parts");
-        const char *wrong = multipart_head_parse((char *) p->head.data + p->head.start, n, p->decoded, &p->part);
+        const char *wrong =
+                multipart_head_parse((char *) p->head.data + p->head.start, n, p->decoded, &p->part);
         if (wrong)
                 return fail(p, wrong);
         p->state = ST_DATA;

@@ -82,15 +82,16 @@ static void setup(struct fixture *f) {
         fx = f;
         uv_loop_init(&f->loop);
 }
-static int begin_on(struct fixture *f, struct stream *s, const char *method, const struct http_header *h, size_t nh,
-                    int64_t len) {
+static int begin_on(struct fixture *f, struct stream *s, const char *method, const struct http_header *h,
+                    size_t nh, int64_t len) {
         f->n_head = f->n_end = f->n_error = f->status = 0;
         buf_clear(&f->body);
         buf_clear(&f->got);
         struct error err = ERROR_INIT;
         return http_call_new(&f->loop, s, method, "/x", h, nh, len, &ops, f, &f->call, &err);
 }
-static void begin(struct fixture *f, const char *method, const struct http_header *h, size_t nh, int64_t len) {
+static void begin(struct fixture *f, const char *method, const struct http_header *h, size_t nh,
+                  int64_t len) {
         int fds[2];
         assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds), 0);
         struct stream *s = NULL;
@@ -156,7 +157,8 @@ static void test_requests(void **state) {
         expect_request(&f, "POST /x HTTP/1.1" CRLF "Host: localhost" CRLF "Content-Length: 0" CRLF CRLF);
         finish(&f);
 
-        struct http_header h[] = { { "Host", "h" }, { "content-length", "7" }, { "X", "y" }, { "Transfer-Encoding", "x" } };
+        struct http_header h[] = {
+                {"Host", "h"}, {"content-length", "7"}, {"X", "y"}, {"Transfer-Encoding", "x"}};
         begin(&f, "PUT", h, ARRAY_SIZE(h), 5);
         assert_int_equal(http_call_write(f.call, "hel", 3), 0);
         assert_int_equal(http_call_end(f.call), -EPROTO);
@@ -164,7 +166,8 @@ static void test_requests(void **state) {
         assert_int_equal(http_call_write(f.call, "lo", 2), 0);
         assert_int_equal(http_call_end(f.call), 0);
         assert_int_equal(http_call_write(f.call, "x", 1), -EPIPE);
-        expect_request(&f, "PUT /x HTTP/1.1" CRLF "Host: h" CRLF "X: y" CRLF "Content-Length: 5" CRLF CRLF "hello");
+        expect_request(&f, "PUT /x HTTP/1.1" CRLF "Host: h" CRLF "X: y" CRLF "Content-Length: 5" CRLF CRLF
+                           "hello");
         finish(&f);
 
         begin(&f, "POST", NULL, 0, -1);
@@ -172,8 +175,8 @@ static void test_requests(void **state) {
         assert_int_equal(http_call_write(f.call, "", 0), 0);
         assert_int_equal(http_call_end(f.call), 0);
         assert_int_equal(http_call_end(f.call), 0);
-        expect_request(&f, "POST /x HTTP/1.1" CRLF "Host: localhost" CRLF "Transfer-Encoding: chunked" CRLF CRLF
-                           "5" CRLF "hello" CRLF "0" CRLF CRLF);
+        expect_request(&f, "POST /x HTTP/1.1" CRLF "Host: localhost" CRLF
+                           "Transfer-Encoding: chunked" CRLF CRLF "5" CRLF "hello" CRLF "0" CRLF CRLF);
         finish(&f);
 
         /* A header that would be two. */
@@ -195,21 +198,27 @@ static void test_answers(void **state) {
                 const char *body;
                 bool close, reusable;
         } t[] = {
-                { "GET", "HTTP/1.1 200 OK" CRLF "Content-Length: 5" CRLF CRLF "hello", 200, "hello", false, true },
-                { "GET", "HTTP/1.1 200 OK" CRLF "Content-Length: 0" CRLF CRLF, 200, "", false, true },
-                { "GET", "HTTP/1.1 204 No" CRLF CRLF, 204, "", false, true },
-                { "GET", "HTTP/1.1 200 OK" CRLF "Transfer-Encoding: chunked" CRLF CRLF "5" CRLF "hello" CRLF "0" CRLF CRLF, 200,
-                  "hello", false, true },
-                { "GET", "HTTP/1.1 200 OK" CRLF CRLF "until the end", 200, "until the end", true, false },
-                { "GET", "HTTP/1.1 200 OK" CRLF "Connection: close" CRLF "Content-Length: 1" CRLF CRLF "x", 200, "x", false, false },
-                { "GET", "HTTP/1.0 200 OK" CRLF "Content-Length: 1" CRLF CRLF "x", 200, "x", false, false },
-                { "HEAD", "HTTP/1.1 200 OK" CRLF "Content-Length: 5" CRLF CRLF, 200, "", false, true },
-                { "GET", "HTTP/1.1 100 Continue" CRLF CRLF "HTTP/1.1 103 Early" CRLF "Link: x" CRLF CRLF
-                         "HTTP/1.1 302 Found" CRLF "Location: http://elsewhere/" CRLF "Content-Length: 1" CRLF CRLF "x", 302, "x", false,
-                  true },
+                {"GET", "HTTP/1.1 200 OK" CRLF "Content-Length: 5" CRLF CRLF "hello", 200, "hello", false,
+                 true},
+                {"GET", "HTTP/1.1 200 OK" CRLF "Content-Length: 0" CRLF CRLF, 200, "", false, true},
+                {"GET", "HTTP/1.1 204 No" CRLF CRLF, 204, "", false, true},
+                {"GET",
+                 "HTTP/1.1 200 OK" CRLF "Transfer-Encoding: chunked" CRLF CRLF "5" CRLF "hello" CRLF
+                 "0" CRLF CRLF,
+                 200, "hello", false, true},
+                {"GET", "HTTP/1.1 200 OK" CRLF CRLF "until the end", 200, "until the end", true, false},
+                {"GET", "HTTP/1.1 200 OK" CRLF "Connection: close" CRLF "Content-Length: 1" CRLF CRLF "x",
+                 200, "x", false, false},
+                {"GET", "HTTP/1.0 200 OK" CRLF "Content-Length: 1" CRLF CRLF "x", 200, "x", false, false},
+                {"HEAD", "HTTP/1.1 200 OK" CRLF "Content-Length: 5" CRLF CRLF, 200, "", false, true},
+                {"GET",
+                 "HTTP/1.1 100 Continue" CRLF CRLF "HTTP/1.1 103 Early" CRLF "Link: x" CRLF CRLF
+                 "HTTP/1.1 302 Found" CRLF "Location: http://elsewhere/" CRLF "Content-Length: 1" CRLF CRLF
+                 "x",
+                 302, "x", false, true},
                 /* Bytes beyond the answer: whatever they are, the connection is not reused. */
-                { "GET", "HTTP/1.1 204 No" CRLF CRLF "HTTP/1.1 200 OK" CRLF CRLF, 204, "", false, false },
-                { "GET", "HTTP/1.1 204 No" CRLF CRLF, 204, "", true, true },
+                {"GET", "HTTP/1.1 204 No" CRLF CRLF "HTTP/1.1 200 OK" CRLF CRLF, 204, "", false, false},
+                {"GET", "HTTP/1.1 204 No" CRLF CRLF, 204, "", true, true},
         };
         for (size_t i = 0; i < ARRAY_SIZE(t); i++)
                 for (int by_byte = 0; by_byte < 2; by_byte++) {
@@ -242,16 +251,20 @@ static void test_errors(void **state) {
                 int err;
                 const char *reason;
         } t[] = {
-                { "", -ECONNRESET, "ended" },
-                { "HTTP/1.1 20", -ECONNRESET, "ended" },
-                { "HTTP/1.1 100 Continue" CRLF CRLF, -ECONNRESET, "ended" },
-                { "HTTP/1.1 200 OK" CRLF "Content-Length: 5" CRLF CRLF "hell", -ECONNRESET, "ended" },
-                { "HTTP/1.1 200 OK" CRLF "Transfer-Encoding: chunked" CRLF CRLF "5" CRLF "hello" CRLF, -ECONNRESET, "ended" },
-                { "HTTP/1.1 200 OK" CRLF "Transfer-Encoding: chunked" CRLF CRLF "zz", -ECONNRESET, "ended" },
-                { "HTTP/1.1 200 OK" CRLF "Transfer-Encoding: chunked" CRLF CRLF "zz" CRLF, -EPROTO, "hexadecimal" },
-                { "SSH-2.0-OpenSSH" CRLF, -EPROTO, "not HTTP" },
-                { "HTTP/1.1 101 Switching" CRLF "Upgrade: x" CRLF "Connection: upgrade" CRLF CRLF, -EPROTO, "asked" },
-                { "HTTP/1.1 200 OK" CRLF "Content-Length: 1" CRLF "Content-Length: 2" CRLF CRLF "xy", -EPROTO, "more than one" },
+                {"", -ECONNRESET, "ended"},
+                {"HTTP/1.1 20", -ECONNRESET, "ended"},
+                {"HTTP/1.1 100 Continue" CRLF CRLF, -ECONNRESET, "ended"},
+                {"HTTP/1.1 200 OK" CRLF "Content-Length: 5" CRLF CRLF "hell", -ECONNRESET, "ended"},
+                {"HTTP/1.1 200 OK" CRLF "Transfer-Encoding: chunked" CRLF CRLF "5" CRLF "hello" CRLF,
+                 -ECONNRESET, "ended"},
+                {"HTTP/1.1 200 OK" CRLF "Transfer-Encoding: chunked" CRLF CRLF "zz", -ECONNRESET, "ended"},
+                {"HTTP/1.1 200 OK" CRLF "Transfer-Encoding: chunked" CRLF CRLF "zz" CRLF, -EPROTO,
+                 "hexadecimal"},
+                {"SSH-2.0-OpenSSH" CRLF, -EPROTO, "not HTTP"},
+                {"HTTP/1.1 101 Switching" CRLF "Upgrade: x" CRLF "Connection: upgrade" CRLF CRLF, -EPROTO,
+                 "asked"},
+                {"HTTP/1.1 200 OK" CRLF "Content-Length: 1" CRLF "Content-Length: 2" CRLF CRLF "xy", -EPROTO,
+                 "more than one"},
         };
         for (size_t i = 0; i < ARRAY_SIZE(t); i++)
                 for (int freeing = 0; freeing < 2; freeing++) {
@@ -329,7 +342,8 @@ static void test_pause(void **state) {
         setup(&f);
         f.pause_in_body = true;
         begin(&f, "GET", NULL, 0, 0);
-        say(&f, "HTTP/1.1 200 OK" CRLF "Transfer-Encoding: chunked" CRLF CRLF "2" CRLF "ab" CRLF "2" CRLF "cd" CRLF "0" CRLF CRLF);
+        say(&f, "HTTP/1.1 200 OK" CRLF "Transfer-Encoding: chunked" CRLF CRLF "2" CRLF "ab" CRLF "2" CRLF
+                "cd" CRLF "0" CRLF CRLF);
         RUN_UNTIL(&f.loop, f.body.len == 2);
         run_pending(&f.loop);
         assert_int_equal(f.body.len, 2);
@@ -401,7 +415,8 @@ static void test_freed_in_callbacks(void **state) {
                 f.free_in_body = where == 1;
                 f.free_in_end = where == 2;
                 begin(&f, "GET", NULL, 0, 0);
-                say(&f, "HTTP/1.1 200 OK" CRLF "Transfer-Encoding: chunked" CRLF CRLF "2" CRLF "ab" CRLF "2" CRLF "cd" CRLF "0" CRLF CRLF);
+                say(&f, "HTTP/1.1 200 OK" CRLF "Transfer-Encoding: chunked" CRLF CRLF "2" CRLF "ab" CRLF
+                        "2" CRLF "cd" CRLF "0" CRLF CRLF);
                 RUN_UNTIL(&f.loop, !f.call);
                 run_pending(&f.loop);
                 assert_int_equal(f.n_end, where == 2);
@@ -441,7 +456,8 @@ static void test_upgrade(void **state) {
                 struct http_header h[] = { { "Connection", "Upgrade" }, { "Upgrade", "x" } };
                 begin(&f, connect ? "CONNECT" : "GET", connect ? NULL : h, connect ? 0 : 2, 0);
                 RUN_UNTIL(&f.loop, hear(&f) && f.got.len);
-                static const char sw[] = "HTTP/1.1 101 Switching" CRLF "Connection: upgrade" CRLF "Upgrade: x" CRLF CRLF "\0early";
+                static const char sw[] = "HTTP/1.1 101 Switching" CRLF "Connection: upgrade" CRLF
+                                         "Upgrade: x" CRLF CRLF "\0early";
                 static const char co[] = "HTTP/1.1 200 OK" CRLF CRLF "\0early";
                 say_n(&f, connect ? co : sw, (connect ? sizeof co : sizeof sw) - 1 - (early ? 0 : 6));
                 RUN_UNTIL(&f.loop, f.n_head);

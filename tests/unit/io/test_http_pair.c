@@ -222,7 +222,8 @@ static void call(struct world *w, struct client *c, struct stream *s, const char
         bool slow = c->slow;
         buf_done(&c->text);
         *c = (struct client){ .slow = slow };
-        assert_int_equal(http_call_new(&w->loop, s, method, target, NULL, 0, len, &c_ops, c, &c->call, NULL), 0);
+        assert_int_equal(http_call_new(&w->loop, s, method, target, NULL, 0, len, &c_ops, c, &c->call, NULL),
+                         0);
 }
 
 static void test_downloads(void **state) {
@@ -278,7 +279,8 @@ static void test_cut_is_an_error(void **state) {
         (void) state;
         struct world w;
         world_init(&w);
-        static const char *const targets[] = { "/cut?n=0", "/cut?n=1000000", "/cut?n=0&chunked=1", "/cut?n=1000000&chunked=1" };
+        static const char *const targets[] = {"/cut?n=0", "/cut?n=1000000", "/cut?n=0&chunked=1",
+                                              "/cut?n=1000000&chunked=1"};
         for (size_t i = 0; i < ARRAY_SIZE(targets); i++) {
                 struct client c = { 0 };
                 call(&w, &c, pair_with_server(&w), "GET", targets[i], 0);
@@ -375,10 +377,12 @@ static bool have(const char *program) {
 static void child_start(struct world *w, struct child *c, char **argv) {
         memset(c, 0, sizeof *c);
         uv_pipe_init(&w->loop, &c->out, 0);
-        uv_stdio_container_t io[3] = { { .flags = UV_IGNORE },
-                                       { .flags = UV_CREATE_PIPE | UV_WRITABLE_PIPE, .data.stream = (uv_stream_t *) &c->out },
-                                       { .flags = UV_INHERIT_FD, .data.fd = 2 } };
-        uv_process_options_t o = { .file = argv[0], .args = argv, .exit_cb = child_exit, .stdio = io, .stdio_count = 3 };
+        uv_stdio_container_t io[3] = {
+                {.flags = UV_IGNORE},
+                {.flags = UV_CREATE_PIPE | UV_WRITABLE_PIPE, .data.stream = (uv_stream_t *) &c->out},
+                {.flags = UV_INHERIT_FD, .data.fd = 2}};
+        uv_process_options_t o = {
+                .file = argv[0], .args = argv, .exit_cb = child_exit, .stdio = io, .stdio_count = 3};
         c->p.data = c;
         c->out.data = c;
         assert_int_equal(uv_spawn(&w->loop, &c->p, &o), 0);
@@ -413,14 +417,19 @@ static void test_curl(void **state) {
         shell(&w, CURL "-I -o /dev/null -w '%{http_code}' $U/bytes?n=5", 0, "200");
         shell(&w, CURL "-o /dev/null -w '%{http_code} %{size_download}' $U/nothing", 0, "404 0");
         /* Two requests, one connection. */
-        shell(&w, CURL "-w '%{num_connects};' -o /dev/null $U/bytes?n=10 -o /dev/null $U/bytes?n=20", 0, "1;0;");
+        shell(&w, CURL "-w '%{num_connects};' -o /dev/null $U/bytes?n=10 -o /dev/null $U/bytes?n=20", 0,
+              "1;0;");
         /* With Expect: 100-continue, and chunked. */
-        shell(&w, "head -c 2000000 /dev/zero | " CURL "-H 'Expect: 100-continue' --data-binary @- $U/sum | cut -d' ' -f1 | tr -d '\n'", 0,
+        shell(&w,
+              "head -c 2000000 /dev/zero | " CURL
+              "-H 'Expect: 100-continue' --data-binary @- $U/sum | cut -d' ' -f1 | tr -d '\n'",
+              0, "2000000");
+        shell(&w, "head -c 2000000 /dev/zero | " CURL "-T - $U/sum | cut -d' ' -f1 | tr -d '\n'", 0,
               "2000000");
-        shell(&w, "head -c 2000000 /dev/zero | " CURL "-T - $U/sum | cut -d' ' -f1 | tr -d '\n'", 0, "2000000");
         /* Broken off: the transfer ends early (18) or the connection is reset (56). */
         shell(&w, CURL "-o /dev/null \"$U/cut?n=100\" 2>/dev/null; r=$?; test $r = 18 -o $r = 56", 0, NULL);
-        shell(&w, CURL "-o /dev/null \"$U/cut?n=100&chunked=1\" 2>/dev/null; r=$?; test $r = 18 -o $r = 56", 0, NULL);
+        shell(&w, CURL "-o /dev/null \"$U/cut?n=100&chunked=1\" 2>/dev/null; r=$?; test $r = 18 -o $r = 56",
+              0, NULL);
         world_done(&w);
 }
 

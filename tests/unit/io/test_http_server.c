@@ -243,7 +243,8 @@ static void test_answer_in_pieces(void **state) {
         setup(&f, NULL);
         f.on_request = stream_answer;
         say(&f, GET);
-        expect(&f, "HTTP/1.1 200 OK" CRLF "Transfer-Encoding: chunked" CRLF CRLF "6" CRLF "hello " CRLF "5" CRLF "world" CRLF "0" CRLF CRLF);
+        expect(&f, "HTTP/1.1 200 OK" CRLF "Transfer-Encoding: chunked" CRLF CRLF "6" CRLF "hello " CRLF
+                   "5" CRLF "world" CRLF "0" CRLF CRLF);
         /* To a 1.0 client: until the connection closes. */
         say(&f, "GET / HTTP/1.0" CRLF "Connection: keep-alive" CRLF CRLF);
         expect(&f, "HTTP/1.1 200 OK" CRLF "Connection: close" CRLF CRLF "hello world");
@@ -315,8 +316,10 @@ static void test_byte_by_byte(void **state) {
         struct fixture f;
         setup(&f, NULL);
         f.on_end = answer_echo;
-        static const char in[] = POST(5) "hello" "POST / HTTP/1.1" CRLF "Host: a" CRLF "Transfer-Encoding: chunked" CRLF CRLF
-                                         "3" CRLF "abc" CRLF "0" CRLF CRLF;
+        static const char in[] =
+                POST(5) "hello"
+                        "POST / HTTP/1.1" CRLF "Host: a" CRLF "Transfer-Encoding: chunked" CRLF CRLF "3" CRLF
+                        "abc" CRLF "0" CRLF CRLF;
         for (size_t i = 0; i < sizeof in - 1; i++) {
                 say_n(&f, in + i, 1);
                 run_pending(&f.loop);
@@ -428,7 +431,8 @@ static void test_lengths_are_kept(void **state) {
         teardown(&f);
 }
 
-#define EXPECTING(n) "POST / HTTP/1.1" CRLF "Host: a" CRLF "Expect: 100-continue" CRLF "Content-Length: " #n CRLF CRLF
+#define EXPECTING(n)                                                                                         \
+        "POST / HTTP/1.1" CRLF "Host: a" CRLF "Expect: 100-continue" CRLF "Content-Length: " #n CRLF CRLF
 #define CONTINUE "HTTP/1.1 100 Continue" CRLF CRLF
 
 static void pause_body(struct fixture *f, struct seen *s) {
@@ -516,7 +520,8 @@ static void test_pause_holds_back(void **state) {
         f.on_body = NULL;
         http_x_read_resume(f.x[0].x);
         while (sent < 8388608) {
-                ssize_t r = send(f.peer, piece, 8388608 - sent < sizeof piece ? 8388608 - sent : sizeof piece, MSG_NOSIGNAL);
+                ssize_t r = send(f.peer, piece, 8388608 - sent < sizeof piece ? 8388608 - sent : sizeof piece,
+                                 MSG_NOSIGNAL);
                 if (r > 0)
                         sent += (size_t) r;
                 uv_run(&f.loop, UV_RUN_NOWAIT);
@@ -558,7 +563,8 @@ static void test_slow_reader(void **state) {
         assert_true(http_x_queued(f.x[0].x) < STREAM_HIGH_WATER + 128 * 1024);
         RUN_UNTIL(&f.loop, hear(&f) && f.x[0].n_done);
         assert_true(f.x[0].n_drain > 1);
-        RUN_UNTIL(&f.loop, hear(&f) && f.got.len > 32 * 64 * 1024 && memcmp(buf_str(&f.got) + f.got.len - 5, "0\r\n\r\n", 5) == 0);
+        RUN_UNTIL(&f.loop, hear(&f) && f.got.len > 32 * 64 * 1024 &&
+                                   memcmp(buf_str(&f.got) + f.got.len - 5, "0\r\n\r\n", 5) == 0);
         say(&f, GET); /* still alive */
         RUN_UNTIL(&f.loop, f.n == 2);
         teardown(&f);
@@ -655,11 +661,12 @@ static void test_malformed(void **state) {
         static const struct {
                 const char *in, *status, *word;
         } t[] = {
-                { "GET / HTTP/1.1" CRLF CRLF, "400 Bad Request", "no Host" },
-                { "GET / HTTP/3.0" CRLF "Host: a" CRLF CRLF, "505 ", "HTTP/1.1" },
-                { "nonsense\n", "400 ", "CRLF" },
-                { "\x16\x03\x01", "400 ", "not HTTP" },
-                { "POST / HTTP/1.1" CRLF "Host: a" CRLF "Transfer-Encoding: gzip" CRLF CRLF, "501 ", "chunked" },
+                {"GET / HTTP/1.1" CRLF CRLF, "400 Bad Request", "no Host"},
+                {"GET / HTTP/3.0" CRLF "Host: a" CRLF CRLF, "505 ", "HTTP/1.1"},
+                {"nonsense\n", "400 ", "CRLF"},
+                {"\x16\x03\x01", "400 ", "not HTTP"},
+                {"POST / HTTP/1.1" CRLF "Host: a" CRLF "Transfer-Encoding: gzip" CRLF CRLF, "501 ",
+                 "chunked"},
         };
         for (size_t i = 0; i < ARRAY_SIZE(t); i++) {
                 struct fixture f;
@@ -802,7 +809,8 @@ static void upgrade(struct fixture *f, struct seen *s) {
         stream_set_handler(upgraded, &t_handler, NULL);
 }
 
-#define UPGRADE "GET /up HTTP/1.1" CRLF "Host: a" CRLF "Connection: Upgrade" CRLF "Upgrade: cspace-attach" CRLF CRLF
+#define UPGRADE                                                                                              \
+        "GET /up HTTP/1.1" CRLF "Host: a" CRLF "Connection: Upgrade" CRLF "Upgrade: cspace-attach" CRLF CRLF
 
 static void test_upgrade(void **state) {
         (void) state;
@@ -832,8 +840,8 @@ static void test_upgrade(void **state) {
                 stream_read_start(upgraded);
                 assert_int_equal(stream_write(upgraded, "raw", 3), 0);
                 expect(&f, connect ? "HTTP/1.1 200 OK" CRLF CRLF "raw"
-                                   : "HTTP/1.1 101 Switching Protocols" CRLF "Upgrade: cspace-attach" CRLF "X: y" CRLF
-                                     "Connection: Upgrade" CRLF CRLF "raw");
+                                   : "HTTP/1.1 101 Switching Protocols" CRLF "Upgrade: cspace-attach" CRLF
+                                     "X: y" CRLF "Connection: Upgrade" CRLF CRLF "raw");
                 say(&f, "later");
                 shutdown(f.peer, SHUT_WR);
                 RUN_UNTIL(&f.loop, t_eof);
@@ -850,7 +858,8 @@ static void test_upgrade_refused(void **state) {
         (void) state;
         struct fixture f;
         setup(&f, NULL);
-        say(&f, "POST /up HTTP/1.1" CRLF "Host: a" CRLF "Connection: Upgrade" CRLF "Upgrade: x" CRLF "Content-Length: 2" CRLF CRLF "hi");
+        say(&f, "POST /up HTTP/1.1" CRLF "Host: a" CRLF "Connection: Upgrade" CRLF "Upgrade: x" CRLF
+                "Content-Length: 2" CRLF CRLF "hi");
         RUN_UNTIL(&f.loop, f.n == 1);
         struct stream *s = NULL;
         assert_int_equal(CALL(http_x_upgrade(f.x[0].x, 101, NULL, 0, &s)), -EINVAL);

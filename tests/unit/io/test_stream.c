@@ -99,7 +99,8 @@ static void test_both_ways(void **state) {
                 stream_read_start(a.s);
                 stream_read_start(b.s);
                 assert_int_equal(stream_write(a.s, "hello", 5), 0);
-                struct iovec v[3] = { { (void *) (uintptr_t) "wo", 2 }, { NULL, 0 }, { (void *) (uintptr_t) "rld", 3 } };
+                struct iovec v[3] = {
+                        {(void *) (uintptr_t) "wo", 2}, {NULL, 0}, {(void *) (uintptr_t) "rld", 3}};
                 assert_int_equal(stream_writev(b.s, v, 3), 0);
                 assert_int_equal(a.in.len, 0); /* no callback from inside a call */
                 assert_int_equal(stream_shutdown(a.s), 0);
@@ -479,7 +480,8 @@ static void test_connect_tcp(void **state) {
         struct listener *li = NULL;
         assert_int_equal(listener_new(&loop, l, on_accept, &c, &li, NULL), 0);
         struct stream_connect *sc = NULL;
-        assert_int_equal(stream_connect_tcp(&loop, "127.0.0.1", ntohs(sa.sin_port), on_connect, &c, &sc, NULL), 0);
+        assert_int_equal(
+                stream_connect_tcp(&loop, "127.0.0.1", ntohs(sa.sin_port), on_connect, &c, &sc, NULL), 0);
         assert_int_equal(c.n, 0);
         RUN_UNTIL(&loop, c.n && c.n_accepted);
         assert_int_equal(c.err, 0);
@@ -490,14 +492,16 @@ static void test_connect_tcp(void **state) {
 
         /* Refused. */
         c = (struct conn){ 0 };
-        assert_int_equal(stream_connect_tcp(&loop, "127.0.0.1", ntohs(sa.sin_port), on_connect, &c, &sc, NULL), 0);
+        assert_int_equal(
+                stream_connect_tcp(&loop, "127.0.0.1", ntohs(sa.sin_port), on_connect, &c, &sc, NULL), 0);
         RUN_UNTIL(&loop, c.n);
         assert_int_equal(c.err, -ECONNREFUSED);
         assert_null(c.s);
 
         /* Cancelled. */
         c = (struct conn){ 0 };
-        assert_int_equal(stream_connect_tcp(&loop, "127.0.0.1", ntohs(sa.sin_port), on_connect, &c, &sc, NULL), 0);
+        assert_int_equal(
+                stream_connect_tcp(&loop, "127.0.0.1", ntohs(sa.sin_port), on_connect, &c, &sc, NULL), 0);
         stream_connect_cancel(sc);
         run_pending(&loop);
         assert_int_equal(c.n, 0);

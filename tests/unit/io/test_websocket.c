@@ -76,8 +76,10 @@ static void pair(uv_loop_t *loop, struct end *server, struct end *client, size_t
         assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
         assert_int_equal(stream_from_fd(loop, fds[0], &a, NULL), 0);
         assert_int_equal(stream_from_fd(loop, fds[1], &b, NULL), 0);
-        assert_int_equal(websocket_new(loop, WEBSOCKET_SERVER, a, max, &handler, server, &server->w, NULL), 0);
-        assert_int_equal(websocket_new(loop, WEBSOCKET_CLIENT, b, max, &handler, client, &client->w, NULL), 0);
+        assert_int_equal(websocket_new(loop, WEBSOCKET_SERVER, a, max, &handler, server, &server->w, NULL),
+                         0);
+        assert_int_equal(websocket_new(loop, WEBSOCKET_CLIENT, b, max, &handler, client, &client->w, NULL),
+                         0);
 }
 static int raw(uv_loop_t *loop, struct end *e, enum websocket_role role, size_t max) {
         int fds[2];
@@ -123,22 +125,36 @@ static int check(const char *head, const char **reason) {
 static void test_check_request(void **state) {
         (void) state;
         const char *reason = NULL;
-        assert_int_equal(check("GET / HTTP/1.1" CRLF UP "Sec-WebSocket-Version: 13" CRLF "Sec-WebSocket-Key: " KEY CRLF CRLF, &reason), 0);
+        assert_int_equal(check("GET / HTTP/1.1" CRLF UP "Sec-WebSocket-Version: 13" CRLF
+                               "Sec-WebSocket-Key: " KEY CRLF CRLF,
+                               &reason),
+                         0);
         static const struct {
                 const char *head;
                 int status;
         } t[] = {
-                { "POST / HTTP/1.1" CRLF UP "Sec-WebSocket-Version: 13" CRLF "Sec-WebSocket-Key: " KEY CRLF CRLF, 400 },
-                { "GET / HTTP/1.0" CRLF UP "Sec-WebSocket-Version: 13" CRLF "Sec-WebSocket-Key: " KEY CRLF CRLF, 400 },
-                { "GET / HTTP/1.1" CRLF UP "Content-Length: 1" CRLF "Sec-WebSocket-Version: 13" CRLF "Sec-WebSocket-Key: " KEY CRLF CRLF,
-                  400 },
-                { "GET / HTTP/1.1" CRLF "Host: a" CRLF CRLF, 426 },
-                { "GET / HTTP/1.1" CRLF "Host: a" CRLF "Connection: upgrade" CRLF "Upgrade: h2c" CRLF CRLF, 426 },
-                { "GET / HTTP/1.1" CRLF UP "Sec-WebSocket-Version: 8" CRLF "Sec-WebSocket-Key: " KEY CRLF CRLF, 426 },
-                { "GET / HTTP/1.1" CRLF UP "Sec-WebSocket-Key: " KEY CRLF CRLF, 426 },
-                { "GET / HTTP/1.1" CRLF UP "Sec-WebSocket-Version: 13" CRLF CRLF, 400 },
-                { "GET / HTTP/1.1" CRLF UP "Sec-WebSocket-Version: 13" CRLF "Sec-WebSocket-Key: abcd" CRLF CRLF, 400 },
-                { "GET / HTTP/1.1" CRLF UP "Sec-WebSocket-Version: 13" CRLF "Sec-WebSocket-Key: !!!!!!!!!!!!!!!!!!!!!!!!" CRLF CRLF, 400 },
+                {"POST / HTTP/1.1" CRLF UP "Sec-WebSocket-Version: 13" CRLF
+                 "Sec-WebSocket-Key: " KEY CRLF CRLF,
+                 400},
+                {"GET / HTTP/1.0" CRLF UP "Sec-WebSocket-Version: 13" CRLF
+                 "Sec-WebSocket-Key: " KEY CRLF CRLF,
+                 400},
+                {"GET / HTTP/1.1" CRLF UP "Content-Length: 1" CRLF "Sec-WebSocket-Version: 13" CRLF
+                 "Sec-WebSocket-Key: " KEY CRLF CRLF,
+                 400},
+                {"GET / HTTP/1.1" CRLF "Host: a" CRLF CRLF, 426},
+                {"GET / HTTP/1.1" CRLF "Host: a" CRLF "Connection: upgrade" CRLF "Upgrade: h2c" CRLF CRLF,
+                 426},
+                {"GET / HTTP/1.1" CRLF UP "Sec-WebSocket-Version: 8" CRLF "Sec-WebSocket-Key: " KEY CRLF CRLF,
+                 426},
+                {"GET / HTTP/1.1" CRLF UP "Sec-WebSocket-Key: " KEY CRLF CRLF, 426},
+                {"GET / HTTP/1.1" CRLF UP "Sec-WebSocket-Version: 13" CRLF CRLF, 400},
+                {"GET / HTTP/1.1" CRLF UP "Sec-WebSocket-Version: 13" CRLF
+                 "Sec-WebSocket-Key: abcd" CRLF CRLF,
+                 400},
+                {"GET / HTTP/1.1" CRLF UP "Sec-WebSocket-Version: 13" CRLF
+                 "Sec-WebSocket-Key: !!!!!!!!!!!!!!!!!!!!!!!!" CRLF CRLF,
+                 400},
         };
         for (size_t i = 0; i < ARRAY_SIZE(t); i++) {
                 reason = NULL;
@@ -153,14 +169,23 @@ static void test_check_answer(void **state) {
                 const char *head;
                 int r;
         } t[] = {
-                { "HTTP/1.1 101 X" CRLF "Upgrade: websocket" CRLF "Connection: upgrade" CRLF "Sec-WebSocket-Accept: " ACCEPT CRLF CRLF, 0 },
-                { "HTTP/1.1 101 X" CRLF "Upgrade: websocket" CRLF "Connection: upgrade" CRLF "Sec-WebSocket-Accept: x" CRLF CRLF, -EPROTO },
-                { "HTTP/1.1 101 X" CRLF "Upgrade: websocket" CRLF "Connection: upgrade" CRLF CRLF, -EPROTO },
-                { "HTTP/1.1 101 X" CRLF "Upgrade: other" CRLF "Connection: upgrade" CRLF "Sec-WebSocket-Accept: " ACCEPT CRLF CRLF, -EPROTO },
-                { "HTTP/1.1 200 X" CRLF "Upgrade: websocket" CRLF "Connection: upgrade" CRLF "Sec-WebSocket-Accept: " ACCEPT CRLF CRLF,
-                  -EPROTO },
-                { "HTTP/1.1 101 X" CRLF "Upgrade: websocket" CRLF "Connection: upgrade" CRLF "Sec-WebSocket-Accept: " ACCEPT CRLF
-                  "Sec-WebSocket-Extensions: permessage-deflate" CRLF CRLF, -EPROTO },
+                {"HTTP/1.1 101 X" CRLF "Upgrade: websocket" CRLF "Connection: upgrade" CRLF
+                 "Sec-WebSocket-Accept: " ACCEPT CRLF CRLF,
+                 0},
+                {"HTTP/1.1 101 X" CRLF "Upgrade: websocket" CRLF "Connection: upgrade" CRLF
+                 "Sec-WebSocket-Accept: x" CRLF CRLF,
+                 -EPROTO},
+                {"HTTP/1.1 101 X" CRLF "Upgrade: websocket" CRLF "Connection: upgrade" CRLF CRLF, -EPROTO},
+                {"HTTP/1.1 101 X" CRLF "Upgrade: other" CRLF "Connection: upgrade" CRLF
+                 "Sec-WebSocket-Accept: " ACCEPT CRLF CRLF,
+                 -EPROTO},
+                {"HTTP/1.1 200 X" CRLF "Upgrade: websocket" CRLF "Connection: upgrade" CRLF
+                 "Sec-WebSocket-Accept: " ACCEPT CRLF CRLF,
+                 -EPROTO},
+                {"HTTP/1.1 101 X" CRLF "Upgrade: websocket" CRLF "Connection: upgrade" CRLF
+                 "Sec-WebSocket-Accept: " ACCEPT CRLF
+                 "Sec-WebSocket-Extensions: permessage-deflate" CRLF CRLF,
+                 -EPROTO},
         };
         for (size_t i = 0; i < ARRAY_SIZE(t); i++) {
                 struct http1_parser *p = http1_parser_new(HTTP1_RESPONSES);
@@ -250,7 +275,8 @@ static void test_in_callbacks(void **state) {
         for (int how = 0; how < 2; how++) {
                 uv_loop_t loop;
                 uv_loop_init(&loop);
-                struct end s = { .free_in_message = how == 0, .close_in_message = how == 1, .echo = true }, c = { 0 };
+                struct end s = {.free_in_message = how == 0, .close_in_message = how == 1, .echo = true},
+                           c = {0};
                 pair(&loop, &s, &c, 1000);
                 for (int i = 0; i < 3; i++)
                         assert_int_equal(websocket_send(c.w, WEBSOCKET_TEXT, "x", 1, NULL, 0), 0);
@@ -260,7 +286,8 @@ static void test_in_callbacks(void **state) {
                 assert_int_equal(c.code, how ? WEBSOCKET_GOING_AWAY : WEBSOCKET_ABNORMAL);
                 assert_int_equal(s.n_message, how ? 3 : 1);
                 if (how == 0)
-                        assert_string_equal(buf_str(&c.in), "T:x;"); /* what was sent before the free is out */
+                        assert_string_equal(buf_str(&c.in),
+                                            "T:x;"); /* what was sent before the free is out */
                 end_done(&s);
                 end_done(&c);
                 loop_done(&loop);
@@ -553,7 +580,8 @@ static void on_request(void *arg, struct http_x *x) {
                 assert_int_equal(http_x_respond(x, status, &v, 1, reason, strlen(reason)), 0);
                 return;
         }
-        assert_int_equal(websocket_accept(loop, x, "cspace.v1", 1000, &handler, &http_end, &http_end.w, &err), 0);
+        assert_int_equal(websocket_accept(loop, x, "cspace.v1", 1000, &handler, &http_end, &http_end.w, &err),
+                         0);
 }
 static char call_key[WEBSOCKET_KEY_SIZE];
 static struct http_call *call;
@@ -570,7 +598,9 @@ static void c_head(void *arg, const struct http1_head *h) {
         struct stream *s = http_call_upgrade(call);
         assert_non_null(s);
         http_call_free(STEAL(call));
-        assert_int_equal(websocket_new(call_loop, WEBSOCKET_CLIENT, s, 1000, &handler, &call_end, &call_end.w, NULL), 0);
+        assert_int_equal(
+                websocket_new(call_loop, WEBSOCKET_CLIENT, s, 1000, &handler, &call_end, &call_end.w, NULL),
+                0);
 }
 static void c_error(void *arg, int err) {
         (void) arg;
@@ -615,7 +645,8 @@ static void test_through_http(void **state) {
         assert_int_equal(stream_from_fd(&loop, fds[0], &a, NULL), 0);
         assert_int_equal(http_server_add(server, a, NULL), 0);
         _cleanup_buf_ struct buf req = { 0 }, got = { 0 };
-        buf_puts(&req, "GET / HTTP/1.1" CRLF UP "Sec-WebSocket-Version: 13" CRLF "Sec-WebSocket-Key: " KEY CRLF CRLF);
+        buf_puts(&req, "GET / HTTP/1.1" CRLF UP "Sec-WebSocket-Version: 13" CRLF
+                       "Sec-WebSocket-Key: " KEY CRLF CRLF);
         frame(&req, 0x81, "early", 5);
         assert_int_equal(send(fds[1], buf_data(&req), req.len, 0), req.len);
         RUN_UNTIL(&loop, http_end.n_message);
@@ -642,7 +673,8 @@ static void child_exit(uv_process_t *p, int64_t status, int sig) {
 /* The WebSocket of Node, which is the one of browsers in its interface and its strictness. */
 static void test_node_client(void **state) {
         (void) state;
-        if (system("node --experimental-websocket -e 'process.exit(typeof WebSocket === \"function\" ? 0 : 1)' >/dev/null 2>&1")) {
+        if (system("node --experimental-websocket -e 'process.exit(typeof WebSocket === \"function\" ? 0 : "
+                   "1)' >/dev/null 2>&1")) {
                 print_message("no node with a WebSocket client is installed\n");
                 skip();
         }
@@ -666,15 +698,18 @@ static void test_node_client(void **state) {
                    "const sent = ['hi', '\\u4f60'.repeat(300), new Uint8Array(999).map((_, i) => i * 7)];"
                    "const fail = m => { console.error(m); process.exit(1); };"
                    "let n = 0;"
-                   "w.onopen = () => { if (w.protocol !== 'cspace.v1') fail('protocol'); sent.forEach(m => w.send(m)); };"
+                   "w.onopen = () => { if (w.protocol !== 'cspace.v1') fail('protocol'); sent.forEach(m => "
+                   "w.send(m)); };"
                    "w.onmessage = e => {"
                    "  const want = sent[n++];"
-                   "  const same = typeof want === 'string' ? e.data === want : Buffer.from(e.data).equals(Buffer.from(want));"
+                   "  const same = typeof want === 'string' ? e.data === want : "
+                   "Buffer.from(e.data).equals(Buffer.from(want));"
                    "  if (!same) fail('message ' + n);"
                    "  if (n === sent.length) w.close(4000, 'bye');"
                    "};"
                    "w.onerror = e => fail('error ' + e.message);"
-                   "w.onclose = e => { if (e.code !== 4000 || !e.wasClean) fail('close ' + e.code); process.exit(0); };"
+                   "w.onclose = e => { if (e.code !== 4000 || !e.wasClean) fail('close ' + e.code); "
+                   "process.exit(0); };"
                    "setTimeout(() => fail('too slow'), 15000);",
                    ntohs(sa.sin_port));
         char node[] = "node", flag[] = "--experimental-websocket", e[] = "-e";
@@ -683,7 +718,8 @@ static void test_node_client(void **state) {
         uv_stdio_container_t io[3] = { { .flags = UV_IGNORE },
                                        { .flags = UV_INHERIT_FD, .data.fd = 2 },
                                        { .flags = UV_INHERIT_FD, .data.fd = 2 } };
-        uv_process_options_t o = { .file = node, .args = argv, .exit_cb = child_exit, .stdio = io, .stdio_count = 3 };
+        uv_process_options_t o = {
+                .file = node, .args = argv, .exit_cb = child_exit, .stdio = io, .stdio_count = 3};
         uv_process_t child = { .data = &status };
         assert_int_equal(uv_spawn(&loop, &child, &o), 0);
         RUN_UNTIL(&loop, status >= 0 && http_end.n_close);

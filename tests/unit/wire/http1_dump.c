@@ -51,8 +51,8 @@ static void dump(const uint8_t *d, size_t n) {
                 n -= used;
                 switch (ev.type) {
                 case HTTP1_HEAD:
-                        message = json_pack("{s:s,s:s,s:o}", "method", ev.head->method, "target", ev.head->target,
-                                            "headers", headers_of(ev.head));
+                        message = json_pack("{s:s,s:s,s:o}", "method", ev.head->method, "target",
+                                            ev.head->target, "headers", headers_of(ev.head));
                         buf_clear(&body);
                         /* After these the bytes are another protocol's. */
                         if (strcmp(ev.head->method, "CONNECT") == 0 || ev.head->upgrade)

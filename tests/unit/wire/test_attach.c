@@ -20,7 +20,8 @@ static void test_frames(void **state) {
 
         assert_int_equal(attach_write(&out, ATTACH_STDOUT, offset, 8, "hi", 2), 0);
         assert_int_equal(attach_write(&out, ATTACH_STDIN_EOF, NULL, 0, NULL, 0), 0);
-        assert_memory_equal(buf_data(&out), "\x11\0\0\0\x0a\xff\xff\xff\xff\xff\xff\xff\xffhi\x02\0\0\0\0", 20);
+        assert_memory_equal(buf_data(&out), "\x11\0\0\0\x0a\xff\xff\xff\xff\xff\xff\xff\xffhi\x02\0\0\0\0",
+                            20);
 
         struct attach_reader r = { 0 };
         uint8_t type = 0;

@@ -156,21 +156,25 @@ static void test_requests(void **state) {
         REQ("GET / HTTP/1.0" CRLF CRLF, "GET / 1.0 cl=-1 end;");
         REQ("GET / HTTP/1.0" CRLF "Connection: Keep-Alive" CRLF CRLF,
             "GET / 1.0 Connection=[Keep-Alive] cl=-1 ka end;");
-        REQ(GET HOST "Connection: foo , Close" CRLF CRLF, "GET / 1.1 Host=[a] Connection=[foo , Close] cl=-1 end;");
-        REQ(POST HOST "Content-Length: 5" CRLF CRLF "hello", "POST / 1.1 Host=[a] Content-Length=[5] cl=5 ka body:hello end;");
+        REQ(GET HOST "Connection: foo , Close" CRLF CRLF,
+            "GET / 1.1 Host=[a] Connection=[foo , Close] cl=-1 end;");
+        REQ(POST HOST "Content-Length: 5" CRLF CRLF "hello",
+            "POST / 1.1 Host=[a] Content-Length=[5] cl=5 ka body:hello end;");
         REQ(POST HOST "Content-Length: 0" CRLF CRLF, "POST / 1.1 Host=[a] Content-Length=[0] cl=0 ka end;");
         REQ(POST HOST "Content-Length: 5" CRLF CRLF "hell",
             "POST / 1.1 Host=[a] Content-Length=[5] cl=5 ka body:hell cut");
         REQ(POST HOST "Content-Length: 5" CRLF "Expect: 100-Continue" CRLF CRLF "hello",
             "POST / 1.1 Host=[a] Content-Length=[5] Expect=[100-Continue] cl=5 ka cont body:hello end;");
         /* Nothing to wait for. */
-        REQ(GET HOST "Expect: 100-continue" CRLF CRLF, "GET / 1.1 Host=[a] Expect=[100-continue] cl=-1 ka end;");
+        REQ(GET HOST "Expect: 100-continue" CRLF CRLF,
+            "GET / 1.1 Host=[a] Expect=[100-continue] cl=-1 ka end;");
         REQ("GET /w HTTP/1.1" CRLF HOST "Connection: keep-alive, Upgrade" CRLF "Upgrade: websocket" CRLF CRLF,
             "GET /w 1.1 Host=[a] Connection=[keep-alive, Upgrade] Upgrade=[websocket] cl=-1 ka up end;");
         REQ(GET HOST "X-Utf8: \xc3\xa4" CRLF CRLF, "GET / 1.1 Host=[a] X-Utf8=[\xc3\xa4] cl=-1 ka end;");
         REQ("GET http://a/x HTTP/1.1" CRLF "Host: A" CRLF CRLF, "GET http://a/x 1.1 Host=[A] cl=-1 ka end;");
         REQ("OPTIONS * HTTP/1.1" CRLF HOST CRLF, "OPTIONS * 1.1 Host=[a] cl=-1 ka end;");
-        REQ("CONNECT a:443 HTTP/1.1" CRLF "Host: a:443" CRLF CRLF, "CONNECT a:443 1.1 Host=[a:443] cl=-1 ka end;");
+        REQ("CONNECT a:443 HTTP/1.1" CRLF "Host: a:443" CRLF CRLF,
+            "CONNECT a:443 1.1 Host=[a:443] cl=-1 ka end;");
         REQ(GET "Host: [::1]:80" CRLF CRLF, "GET / 1.1 Host=[[::1]:80] cl=-1 ka end;");
         REQ(GET "Host:" CRLF CRLF, "GET / 1.1 Host=[] cl=-1 ka end;");
         /* Pipelined. */
@@ -241,7 +245,8 @@ static void test_chunk_limits(void **state) {
                 buf_puts(&b, "1;abc" CRLF "x" CRLF);
         buf_puts(&b, "0" CRLF CRLF);
         const char *reason;
-        _cleanup_free_ char *t = transcript(HTTP1_REQUESTS, false, (const char *) buf_data(&b), b.len, &reason);
+        _cleanup_free_ char *t =
+                transcript(HTTP1_REQUESTS, false, (const char *) buf_data(&b), b.len, &reason);
         assert_non_null(strstr(t, "error 400"));
         assert_string_equal(reason, "chunk extensions are too long");
         /* Endless trailers. */
@@ -369,7 +374,8 @@ static void test_smuggling(void **state) {
         };
         for (size_t i = 0; i < ARRAY_SIZE(refused); i++) {
                 const char *reason;
-                _cleanup_free_ char *t = transcript(HTTP1_REQUESTS, false, refused[i], strlen(refused[i]), &reason);
+                _cleanup_free_ char *t =
+                        transcript(HTTP1_REQUESTS, false, refused[i], strlen(refused[i]), &reason);
                 if (strcmp(t, "error 400") != 0)
                         fail_msg("not refused: %s\n-> %s", refused[i], t);
         }
@@ -424,7 +430,8 @@ static void test_head_limits(void **state) {
                 for (int i = 1; i < LIMIT_HTTP_HEADERS + over; i++)
                         buf_puts(&b, "X: y" CRLF);
                 buf_puts(&b, CRLF);
-                _cleanup_free_ char *u = transcript(HTTP1_REQUESTS, false, (const char *) buf_data(&b), b.len, NULL);
+                _cleanup_free_ char *u =
+                        transcript(HTTP1_REQUESTS, false, (const char *) buf_data(&b), b.len, NULL);
                 if (over)
                         assert_string_equal(u, "error 431");
                 else
@@ -434,7 +441,8 @@ static void test_head_limits(void **state) {
 
 static void test_responses(void **state) {
         (void) state;
-        RES("HTTP/1.1 200 OK" CRLF "Content-Length: 2" CRLF CRLF "hi", "200 [OK] 1.1 Content-Length=[2] cl=2 ka body:hi end;");
+        RES("HTTP/1.1 200 OK" CRLF "Content-Length: 2" CRLF CRLF "hi",
+            "200 [OK] 1.1 Content-Length=[2] cl=2 ka body:hi end;");
         RES("HTTP/1.1 200 " CRLF "Content-Length: 0" CRLF CRLF, "200 [] 1.1 Content-Length=[0] cl=0 ka end;");
         RES("HTTP/1.1 200" CRLF "Content-Length: 0" CRLF CRLF, "200 [] 1.1 Content-Length=[0] cl=0 ka end;");
         /* Until the connection closes. */
@@ -442,7 +450,8 @@ static void test_responses(void **state) {
         RES("HTTP/1.0 200 OK" CRLF CRLF, "200 [OK] 1.0 cl=-1 end;");
         RES("HTTP/1.1 200 OK" CRLF "Transfer-Encoding: chunked" CRLF CRLF "2" CRLF "hi" CRLF "0" CRLF CRLF,
             "200 [OK] 1.1 Transfer-Encoding=[chunked] cl=-1 chunked ka body:hi end;");
-        RES("HTTP/1.1 200 OK" CRLF "Content-Length: 5" CRLF CRLF "hi", "200 [OK] 1.1 Content-Length=[5] cl=5 ka body:hi cut");
+        RES("HTTP/1.1 200 OK" CRLF "Content-Length: 5" CRLF CRLF "hi",
+            "200 [OK] 1.1 Content-Length=[5] cl=5 ka body:hi cut");
         RES("HTTP/1.1 200 OK" CRLF, " cut");
         /* Without a body whatever the fields say. */
         RES("HTTP/1.1 100 Continue" CRLF CRLF "HTTP/1.1 204 No Content" CRLF CRLF,
@@ -451,13 +460,16 @@ static void test_responses(void **state) {
             "304 [Not Modified] 1.1 Content-Length=[5] cl=5 ka end;");
         RES("HTTP/1.1 101 Switching Protocols" CRLF "Connection: Upgrade" CRLF "Upgrade: x" CRLF CRLF,
             "101 [Switching Protocols] 1.1 Connection=[Upgrade] Upgrade=[x] cl=-1 ka up end;");
-        RES_HEAD("HTTP/1.1 200 OK" CRLF "Content-Length: 5" CRLF CRLF, "200 [OK] 1.1 Content-Length=[5] cl=5 ka end;");
+        RES_HEAD("HTTP/1.1 200 OK" CRLF "Content-Length: 5" CRLF CRLF,
+                 "200 [OK] 1.1 Content-Length=[5] cl=5 ka end;");
         RES_HEAD("HTTP/1.1 200 OK" CRLF "Transfer-Encoding: chunked" CRLF CRLF,
                  "200 [OK] 1.1 Transfer-Encoding=[chunked] cl=-1 chunked ka end;");
         RES_HEAD("HTTP/1.1 200 OK" CRLF CRLF, "200 [OK] 1.1 cl=-1 ka end;");
         /* Two on one connection. */
-        RES("HTTP/1.1 200 OK" CRLF "Content-Length: 1" CRLF CRLF "a" "HTTP/1.1 404 Not Found" CRLF "Content-Length: 1" CRLF CRLF "b",
-            "200 [OK] 1.1 Content-Length=[1] cl=1 ka body:a end;404 [Not Found] 1.1 Content-Length=[1] cl=1 ka body:b end;");
+        RES("HTTP/1.1 200 OK" CRLF "Content-Length: 1" CRLF CRLF "a"
+            "HTTP/1.1 404 Not Found" CRLF "Content-Length: 1" CRLF CRLF "b",
+            "200 [OK] 1.1 Content-Length=[1] cl=1 ka body:a end;404 [Not Found] 1.1 Content-Length=[1] cl=1 "
+            "ka body:b end;");
 
         static const char *const refused[] = {
                 "HTTP/2 200 OK" CRLF CRLF,
@@ -477,7 +489,8 @@ static void test_responses(void **state) {
                 "HTTP/1.1 200 OK" CRLF "X : a" CRLF CRLF,
         };
         for (size_t i = 0; i < ARRAY_SIZE(refused); i++) {
-                _cleanup_free_ char *t = transcript(HTTP1_RESPONSES, false, refused[i], strlen(refused[i]), NULL);
+                _cleanup_free_ char *t =
+                        transcript(HTTP1_RESPONSES, false, refused[i], strlen(refused[i]), NULL);
                 if (strcmp(t, "error 502") != 0)
                         fail_msg("not refused: %s\n-> %s", refused[i], t);
         }
@@ -502,7 +515,8 @@ static void test_stops_at_end(void **state) {
 
 static void test_fields(void **state) {
         (void) state;
-        struct http1_field f[] = { { "Accept", "a" }, { "accept", "b" }, { "TE", " , gzip ,x ,, trailers" }, { "E", "" } };
+        struct http1_field f[] = {
+                {"Accept", "a"}, {"accept", "b"}, {"TE", " , gzip ,x ,, trailers"}, {"E", ""}};
         struct http1_head h = { .fields = f, .n_fields = ARRAY_SIZE(f) };
         assert_string_equal(http1_get(&h, "ACCEPT"), "a");
         assert_null(http1_get(&h, "Accep"));
@@ -528,7 +542,8 @@ static void test_writers(void **state) {
         assert_int_equal(http1_write_chunk(&b, "hello world, 16!", 16), 0);
         assert_int_equal(http1_write_chunk(&b, "", 0), 0);
         assert_int_equal(http1_write_last_chunk(&b), 0);
-        assert_string_equal(buf_str(&b), "HTTP/1.1 404 Not Found" CRLF "10" CRLF "hello world, 16!" CRLF "0" CRLF CRLF);
+        assert_string_equal(buf_str(&b),
+                            "HTTP/1.1 404 Not Found" CRLF "10" CRLF "hello world, 16!" CRLF "0" CRLF CRLF);
         assert_string_equal(http1_reason(599), "Unknown");
 
         buf_clear(&b);

@@ -121,8 +121,9 @@ static void test_parts(void **state) {
         MP(PART("name=a") "hello" CLOSE, "<a:hello>end");
         MP(PART("name=\"a\"") CLOSE, "<a:>end");
         MP(PART("name=\"a\"") "1" CRLF PART("name=\"b\"") "2" CLOSE, "<a:1><b:2>end");
-        MP("--B" CRLF CD "name=\"file\"; filename=\"x.bin\"" CRLF "Content-Type: application/octet-stream" CRLF "X-Other: y" CRLF CRLF
-           "data" CLOSE, "<file|x.bin|application/octet-stream:data>end");
+        MP("--B" CRLF CD "name=\"file\"; filename=\"x.bin\"" CRLF
+           "Content-Type: application/octet-stream" CRLF "X-Other: y" CRLF CRLF "data" CLOSE,
+           "<file|x.bin|application/octet-stream:data>end");
         MP("--B--", "end");
         MP("--B--" CRLF "epilogue", "end");
         MP("preamble" CRLF PART("name=\"a\"") "x" CLOSE, "<a:x>end");
@@ -162,7 +163,8 @@ static void test_content_like_delimiter(void **state) {
 static void test_names(void **state) {
         (void) state;
         MP(PART("name=\"file\"; filename=\"dir/sub/a b.txt\"") CLOSE, "<file|dir/sub/a b.txt:>end");
-        MP(PART("name=\"file\"; filename=\"\xe4\xbd\xa0\xe5\xa5\xbd.txt\"") CLOSE, "<file|\xe4\xbd\xa0\xe5\xa5\xbd.txt:>end");
+        MP(PART("name=\"file\"; filename=\"\xe4\xbd\xa0\xe5\xa5\xbd.txt\"") CLOSE,
+           "<file|\xe4\xbd\xa0\xe5\xa5\xbd.txt:>end");
         /* Browsers: quotes and line ends only. */
         MP(PART("name=\"file\"; filename=\"a%22b%0D%0a%20%41%\"") CLOSE, "<file|a\"b\r\n%20%41%:>end");
         /* Others. */
@@ -280,8 +282,11 @@ static void test_content_type(void **state) {
         check_type("multipart/form-data; boundary=x", 0);
         check_type("Multipart/Form-Data;charset=utf-8;BOUNDARY=\"x y\"", 0);
         check_type("multipart/form-data; boundary=----WebKitFormBoundaryABC", 0);
-        check_type("multipart/form-data; boundary=0123456789012345678901234567890123456789012345678901234567890123456789", 0);
-        check_type("multipart/form-data; boundary=01234567890123456789012345678901234567890123456789012345678901234567890",
+        check_type("multipart/form-data; "
+                   "boundary=0123456789012345678901234567890123456789012345678901234567890123456789",
+                   0);
+        check_type("multipart/form-data; "
+                   "boundary=01234567890123456789012345678901234567890123456789012345678901234567890",
                    -EINVAL);
         check_type("multipart/form-data", -EINVAL);
         check_type("multipart/form-data; boundary=", -EINVAL);
@@ -295,9 +300,12 @@ static void test_content_type(void **state) {
         check_type("multipart/form-datax; boundary=a", -EINVAL);
         check_type("application/json", -EINVAL);
         check_type("", -EINVAL);
-        expect_type("multipart/form-data; boundary=\"a b'()+_,-./:=?c\"",
-                    "--a b'()+_,-./:=?c" CRLF CD "name=x" CRLF CRLF "1" CRLF "--a b'()+_,-./:=?c--", 0 + sizeof("--a b'()+_,-./:=?c" CRLF CD "name=x" CRLF CRLF "1" CRLF "--a b'()+_,-./:=?c--") - 1,
-                    "<x:1>end");
+        expect_type(
+                "multipart/form-data; boundary=\"a b'()+_,-./:=?c\"",
+                "--a b'()+_,-./:=?c" CRLF CD "name=x" CRLF CRLF "1" CRLF "--a b'()+_,-./:=?c--",
+                0 + sizeof("--a b'()+_,-./:=?c" CRLF CD "name=x" CRLF CRLF "1" CRLF "--a b'()+_,-./:=?c--") -
+                        1,
+                "<x:1>end");
 }
 
 /* Every byte value, at every offset from a delimiter look-alike. */
@@ -315,7 +323,8 @@ static void test_binary(void **state) {
                 /* Only where the content has no real delimiter. */
                 bool real = false;
                 for (size_t i = 0; i + 7 <= sizeof content; i++)
-                        real = real || (memcmp(content + i, "\r\n--B", 5) == 0 && strchr("\r- \t", content[i + 5]));
+                        real = real ||
+                               (memcmp(content + i, "\r\n--B", 5) == 0 && strchr("\r- \t", content[i + 5]));
                 if (real)
                         continue;
                 for (size_t piece = 1; piece < 12; piece++) {
