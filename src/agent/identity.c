@@ -85,10 +85,14 @@ static void add_entropy(struct identity *id, const uint8_t bytes[ENTROPY_BYTES])
         explicit_bzero(&pool, sizeof pool);
 }
 
+/* In place rather than with O_TRUNC: ext4 would give the blocks back, take new ones and write them out
+ * at the close, which is most of what giving a clone its identity would cost. */
 static void put_file(struct identity *id, const char *path, const char *text) {
-        _cleanup_fd_ int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
+        _cleanup_fd_ int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
+        struct stat st;
         size_t n = strlen(text);
-        if (fd < 0 || write(fd, text, n) != (ssize_t) n)
+        if (fd < 0 || write(fd, text, n) != (ssize_t) n || fstat(fd, &st) < 0 ||
+            (st.st_size != (off_t) n && ftruncate(fd, (off_t) n) < 0))
                 warn(id, path);
 }
 

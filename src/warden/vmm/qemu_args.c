@@ -125,6 +125,19 @@ static void add_devices(struct args *a, const struct vmm_config *c, bool boot) {
         add2(a, "-global", "migration.x-events=on");
 }
 
+/*
+ * What every guest's kernel is told. It has one tenant, who is root in it: what protects users of one
+ * kernel from each other or the kernel from its root costs time under emulation and buys nothing.
+ * And an idle guest should be idle: no lockup detector (which also cries wolf after a restore), no
+ * compaction and no statistics by the clock. Huge pages only on request: a clone would copy
+ * two megabytes for the first byte it writes.
+ */
+static const char kernel_line[] =
+        "console=ttyS0 quiet reboot=t panic=-1 mitigations=off nokaslr nowatchdog "
+        "init_on_alloc=0 randomize_kstack_offset=off hardened_usercopy=off lsm=landlock,yama psi=0 audit=0 "
+        "transparent_hugepage=madvise cryptomgr.notests "
+        "sysctl.vm.compaction_proactiveness=0 sysctl.vm.stat_interval=60";
+
 static void add_kernel(struct args *a, bool kvm, unsigned khz) {
         add(a, "-kernel");
         add(a, "/proc/self/fd/%d", QEMU_FD_KERNEL);
@@ -137,12 +150,7 @@ static void add_kernel(struct args *a, bool kvm, unsigned khz) {
         char tsc[64] = "";
         if (!kvm && khz > 0)
                 snprintf(tsc, sizeof(tsc), " no_timer_check tsc=reliable tsc_early_khz=%u", khz);
-        /* An idle guest should be idle: no lockup detector (which also cries wolf after a restore), no
-         * compaction and no statistics by the clock. */
-        add(a,
-            "console=ttyS0 quiet reboot=t panic=-1 mitigations=off nokaslr nowatchdog "
-            "sysctl.vm.compaction_proactiveness=0 sysctl.vm.stat_interval=60%s",
-            tsc);
+        add(a, "%s%s", kernel_line, tsc);
 }
 
 int qemu_args(const struct vmm_config *c, bool boot, unsigned khz, struct buf *out, size_t *ret_n,
