@@ -35,6 +35,7 @@ static const struct {
         { "name_taken", "choose another name, or delete the sandbox that has it: `cspace rm NAME`" },
         { "sandbox_not_running", "`cspace info SANDBOX` and `cspace logs SANDBOX` say why" },
         { "template_in_use", "delete its sandboxes first; `cspace ls` shows them" },
+        { "build_running", "wait until it is done, or build under another name" },
         { "unavailable", "`cspace doctor` says what is missing" },
         { "storage_full", "delete sandboxes or templates, or enlarge the data folder" },
 };
@@ -238,6 +239,12 @@ void client_pause(struct client *c, uint64_t ms) {
         uv_close((uv_handle_t *) &p->timer, on_pause_closed);
 }
 
+/* cspaced answered before and is gone now: it restarts. What it was asked then it may still be at. */
+static bool is_passing(const struct api_error *e) {
+        return api_error_is(e, "unreachable") || api_error_is(e, "connection_lost") ||
+               api_error_is(e, "idempotency_in_progress");
+}
+
 int client_call(struct client *c, const char *method, const char *target, const json_t *body,
                 uint64_t timeout_ms, json_t **ret, struct api_error *e) {
         _cleanup_free_ char *text = body ? json_to_str(body) : NULL;
@@ -255,10 +262,7 @@ int client_call(struct client *c, const char *method, const char *target, const 
                 c->idempotency = post ? key : NULL;
                 r = call_once(c, method, target, text, timeout_ms, &answer, e);
                 c->idempotency = NULL;
-                /* cspaced answered before and is gone now: it restarts, or is about to. */
-                again = r < 0 && c->alive &&
-                        (api_error_is(e, "unreachable") || api_error_is(e, "connection_lost")) &&
-                        clock_mono_ms() < give_up;
+                again = r < 0 && c->alive && is_passing(e) && clock_mono_ms() < give_up;
                 if (again)
                         client_pause(c, CLIENT_RETRY_GAP_MS);
         } while (again);

@@ -184,6 +184,8 @@ static int run(int argc, char **argv) {
         struct error err = ERROR_INIT;
         struct run r = { .begin_us = clock_mono_us() };
 
+        if (!keep)
+                exec_opts.escape = "none"; /* nothing to come back to */
         if (client_new(&r.c, &err) < 0)
                 return cli_fail_err(&err);
         struct signals *signals = signals_new(client_loop(r.c), list, on_signal, &r);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +18,7 @@
 #include "mem.h"
 #include "operation.h"
 #include "output.h"
+#include "signals.h"
 #include "text.h"
 
 #define MIB (1024u * 1024)
@@ -34,6 +36,7 @@ struct build {
         const char *tag; /* NULL: default */
         struct progress *progress;
         uint64_t begin_ms;
+        int signum;
 };
 
 /* --- from packages ---------------------------------------------------------------------------------- */
@@ -182,13 +185,28 @@ static void show_log(struct client *c, const char *op) {
         }
 }
 
+static void on_signal(void *arg, int signum) {
+        struct build *b = arg;
+
+        b->signum = signum;
+        client_interrupt(b->c);
+}
+
 static int follow(struct build *b, const char *op) {
         _cleanup_json_ json_t *result = NULL;
         char took[TEXT_SIZE];
         struct api_error e;
 
+        static const int list[] = { SIGINT, SIGTERM, 0 };
+        struct signals *signals = signals_new(client_loop(b->c), list, on_signal, b);
         int r = operation_wait(b->c, op, b->progress, &result, &e);
+        signals_free(signals);
         progress_clear(b->progress);
+        if (b->signum) {
+                cli_note(
+                        "the build goes on without being watched; `cspace template ls` shows when it is done");
+                return CLI_SIGNAL + b->signum;
+        }
         if (r < 0) {
                 show_log(b->c, op);
                 return api_error_print(&e);
@@ -281,12 +299,11 @@ const struct command command_template_build = {
         .name = "template build",
         .synopsis = "[OPTION...] NAME[:TAG]",
         .summary = "Build a template.",
-        .details =
-                "From Debian packages, or from the archive of a root filesystem (tar; gzip, xz or zstd "
-                "too). Prints the "
-                "digest. The build goes on if this program is stopped.\n\n"
-                "  cspace template build data --packages \"python3-numpy python3-pandas\"\n"
-                "  cspace template build mine:v2 --tar rootfs.tar.zst --disk 16G",
+        .details = "From Debian packages, or from the archive of a root filesystem (tar; gzip, xz or zstd "
+                   "too). Prints the "
+                   "digest. The build goes on if this program is stopped.\n\n"
+                   "  cspace template build data --packages \"python3-numpy python3-pandas\"\n"
+                   "  cspace template build mine:v2 --tar rootfs.tar.zst --disk 16G",
         .opts = opts,
         .min_args = 1,
         .max_args = 1,

@@ -184,6 +184,8 @@ class Standin:
         self.create_delay = 0.0
         self.on_create = lambda spec: None
         self.ttl_max = None
+        self.hold_builds = self.build_fails = False
+        self.build_log = ''
         self.create_fails = None    # error object of the create operation
         self.raw_answer = None      # bytes sent in answer to everything
         self.tar = None             # bytes sent for every GET ?tar=1
@@ -218,6 +220,24 @@ class Standin:
         self.thread.join(10)
 
     # --- HTTP
+
+    def down(self):
+        """The daemon is gone: nobody listens, every connection breaks; what it knows stays."""
+        done = threading.Event()
+
+        def end():
+            self.server.close()
+            os.unlink(self.path)
+            for w in self.writers:
+                w.transport.abort()
+            done.set()
+        self.loop.call_soon_threadsafe(end)
+        assert done.wait(10)
+
+    def up(self):
+        async def begin():
+            self.server = await asyncio.start_unix_server(self.serve, self.path)
+        asyncio.run_coroutine_threadsafe(begin(), self.loop).result(10)
 
     def cut(self):
         """Breaks every connection off."""
@@ -323,7 +343,11 @@ class Standin:
         op['body'] = body if parts[2:] == ['import'] else json.loads(body)
         op['query'] = query
         op['result'] = {'digest': 'd' * 64}
-        op['state'] = 'succeeded'
+        op['progress'] = {'step': 'rootfs', 'percent': 40, 'eta_s': 65}
+        if self.build_fails:
+            op['state'], op['error'] = 'failed', {'code': 'build_failed', 'message': 'no such package'}
+        elif not self.hold_builds:
+            op['state'] = 'succeeded'
         return op
 
     def operation(self, kind, sandbox):
@@ -338,6 +362,8 @@ class Standin:
         return {k: v for k, v in op.items() if k not in ('body', 'query')}
 
     async def operation_route(self, parts, query):
+        if parts[1:] == ['log']:
+            return 200, {'text': self.build_log, 'offset': 0, 'next_offset': len(self.build_log), 'state': 'failed'}
         op = self.operations.get(parts[0])
         if not op:
             raise Refused(404, 'operation_not_found', 'no such operation')

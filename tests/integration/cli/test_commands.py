@@ -131,6 +131,27 @@ def test_template_build_from_tar(cli, server, tmp_path):
     assert cli('template', 'build', 'mine', '--tar', 'x', '-p', 'y').returncode == 2
 
 
+def test_template_build_that_fails(cli, server):
+    server.build_fails = True
+    server.build_log = ''.join(f'line {i}\n' for i in range(100)) + EVIL + '\n'
+    r = cli('template', 'build', 'mine')
+    assert (r.returncode, r.stdout) == (125, b'')
+    lines = r.stderr.decode().splitlines()
+    assert lines[-1] == 'cspace: no such package' and lines[-2] == '  | ' + SAFE and lines[-3] == '  | line 99' and 'line 50' not in r.stderr.decode()
+    r = cli('template', 'build', 'mine', '--json')
+    assert json.loads(r.stderr)['error']['code'] == 'build_failed'
+
+
+def test_build_goes_on_without_us(cli, server):
+    server.hold_builds = True
+    p = cli.start('template', 'build', 'mine', stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    while not any(m == 'GET' and '/operations/' in t for m, t, _ in server.requests):
+        time.sleep(0.01)
+    p.send_signal(signal.SIGINT)
+    _, err = p.communicate(timeout=20)
+    assert p.returncode == 130 and b'goes on' in err
+
+
 def test_keys(cli, server):
     key = cli('key', 'create', '-q', 'laptop')
     assert key.stdout == b'e2b_' + b'0' * 40 + b'\n' and key.stderr == b''

@@ -249,3 +249,40 @@ def test_run_where_the_host_allows_less(cli, server):
     server.ttl_max = 60
     assert cli('run', *sh('exit 3')).returncode == 3
     assert not server.sandboxes
+
+
+def test_exec_survives_a_restart_of_the_daemon(cli, server, sandbox):
+    p = cli.start('exec', sandbox, *sh('for i in 1 2 3 4 5 6 7 8 9; do echo $i; sleep 0.3; done; exit 4'), stdout=subprocess.PIPE,
+                  stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
+    assert p.stdout.readline() == b'1\n'
+    server.down()
+    time.sleep(1)
+    server.up()
+    out, _ = p.communicate(timeout=30)
+    assert (p.returncode, out) == (4, b'2\n3\n4\n5\n6\n7\n8\n9\n')
+
+
+def test_run_survives_a_restart_of_the_daemon_while_creating(cli, server):
+    server.create_delay = 2
+    p = cli.start('run', *sh('echo here'), stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
+    wait_for(lambda: server.sandboxes)
+    time.sleep(0.2)
+    server.down()
+    time.sleep(0.5)
+    server.up()
+    out, err = p.communicate(timeout=30)
+    assert (p.returncode, out, err) == (0, b'here\n', b'')
+    assert not server.sandboxes and len(server.idempotent) == 1
+
+
+def test_run_deletes_although_the_daemon_restarts(cli, server):
+    p = cli.start('run', *sh('echo ready; sleep 1'), stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
+    assert p.stdout.readline() == b'ready\n'
+    server.down()
+    p.send_signal(signal.SIGINT)
+    time.sleep(0.3)
+    p.send_signal(signal.SIGINT)
+    time.sleep(0.5)
+    server.up()
+    assert p.wait(30) == 130
+    assert not server.sandboxes

@@ -205,6 +205,16 @@ def test_progress_is_shown_and_removed(terminal, server):
     assert t.proc.wait(10) == 0
 
 
+def test_progress_of_a_build(terminal, server):
+    server.hold_builds = True
+    t = terminal('template', 'build', 'mine')
+    t.expect(r'\[#########\.+\]  40 %  rootfs, 1 min 5 s left')
+    list(server.operations.values())[-1]['state'] = 'succeeded'
+    t.expect(r'\x1b\[K.*template mine:latest is built')
+    t.expect('d{64}')
+    assert t.proc.wait(10) == 0
+
+
 def test_background_job_does_not_steal_input(terminal, cli, sandbox):
     # An interactive shell with job control starts exec in the background: it must not stop.
     env = ' '.join(f'{k}={v}' for k, v in cli.env.items() if k.startswith('CSPACE_'))
