@@ -133,11 +133,13 @@ static void on_reaped(void *arg, const struct error *failed) {
         else if (b->why)
                 (void) error_set(&e, -ECANCELED, "build %s was stopped: %s", b->id, b->why);
         else if (WIFEXITED(status) && WEXITSTATUS(status) != 0)
-                (void) error_set(&e, WEXITSTATUS(status) == 127 ? -ENOENT : -EIO, "build %s failed: %s", b->id,
+                (void) error_set(&e, WEXITSTATUS(status) == 127 ? -ENOENT : -EIO, "build %s failed: %s",
+                                 b->id,
                                  WEXITSTATUS(status) == 127 ? "cspace-builder cannot be executed"
                                                             : "see its progress for the reason");
         else if (!WIFEXITED(status))
-                (void) error_set(&e, -EIO, "build %s failed: the builder was killed by signal %d", b->id, WTERMSIG(status));
+                (void) error_set(&e, -EIO, "build %s failed: the builder was killed by signal %d", b->id,
+                                 WTERMSIG(status));
         struct error c = ERROR_INIT;
         if (cgroup_remove(&r->cgroups, b->leaf, &c) < 0)
                 log_warn("%s", c.msg);
@@ -204,8 +206,8 @@ void build_remove_handle(struct rootd *r, const struct ticket *t, const struct i
 
 /* ---- the start ------------------------------------------------------------------------------- */
 
-/* Debian package names (policy 5.6.1), with "=version", ":arch" or "/suite" as apt takes them, blanks between;
- * nothing here can be taken for an option. */
+/* Debian package names (policy 5.6.1), with "=version", ":arch" or "/suite" as apt takes them, blanks
+ * between; nothing here can be taken for an option. */
 static bool packages_valid(const char *s) {
         bool start = true;
         for (; *s; s++) {
@@ -239,7 +241,8 @@ static int check(const struct rootd *r, const struct ipc_build *m, const int fds
         if (!tar && !str_eq(m->source, "packages"))
                 return error_set(err, -EINVAL, "\"%s\" is not a source of templates", m->source);
         if (!packages_valid(m->packages))
-                return error_set(err, -EINVAL, "the list of packages has a character that no package's name has");
+                return error_set(err, -EINVAL,
+                                 "the list of packages has a character that no package's name has");
         if (!suite_valid(m->suite))
                 return error_set(err, -EINVAL, "\"%s\" is not the name of a suite", m->suite);
         if (m->disk_bytes < 64ull << 20)
@@ -248,13 +251,15 @@ static int check(const struct rootd *r, const struct ipc_build *m, const int fds
         if (m->timeout_s < 10)
                 return error_set(err, -EINVAL, "a build gets at least 10 seconds");
         if (fds[0] < 0 || (tar && fds[1] < 0))
-                return error_set(err, -EBADF, "the descriptor for %s is missing", fds[0] < 0 ? "progress" : "the archive");
+                return error_set(err, -EBADF, "the descriptor for %s is missing",
+                                 fds[0] < 0 ? "progress" : "the archive");
         if (tar && (fstat(fds[1], &st) < 0 || S_ISDIR(st.st_mode)))
                 return error_set(err, -EINVAL, "the archive is not a file");
         if (find(r, m->id))
                 return error_set(err, -EALREADY, "build %s runs already", m->id);
         if (running >= r->opt.conf.builds)
-                return error_set(err, -EAGAIN, "this host has its limit of %u builds at one time", r->opt.conf.builds);
+                return error_set(err, -EAGAIN, "this host has its limit of %u builds at one time",
+                                 r->opt.conf.builds);
         return 0;
 }
 
@@ -269,11 +274,13 @@ static int make_dir(int at, const char *name, uid_t owner, bool must_be_new, str
         return 0;
 }
 
-static int start_child(struct build *b, const struct ipc_build *m, const int fds[2], pid_t *ret_pid, int *ret_pidfd,
-                       struct error *err) {
+static int start_child(struct build *b, const struct ipc_build *m, const int fds[2], pid_t *ret_pid,
+                       int *ret_pidfd, struct error *err) {
         const struct conf *conf = &b->rootd->opt.conf;
-        char program[CONF_STR_MAX + 32], agent[CONF_STR_MAX + 32], dir[CONF_STR_MAX + 64], cache[CONF_STR_MAX + 64];
-        char disk[24], timeout[16], sources[CONF_STR_MAX + 1], source[16], packages[sizeof m->packages], suite[64];
+        char program[CONF_STR_MAX + 32], agent[CONF_STR_MAX + 32], dir[CONF_STR_MAX + 64],
+                cache[CONF_STR_MAX + 64];
+        char disk[24], timeout[16], sources[CONF_STR_MAX + 1], source[16], packages[sizeof m->packages],
+                suite[64];
         if (conf_libexec_path(conf, "cspace-builder", program, sizeof program) < 0 ||
             conf_libexec_path(conf, "cspace-agent", agent, sizeof agent) < 0)
                 return error_set(err, -ENAMETOOLONG, "path of the programs is too long");
@@ -285,9 +292,10 @@ static int start_child(struct build *b, const struct ipc_build *m, const int fds
         memcpy(source, m->source, sizeof source);
         memcpy(packages, m->packages, sizeof packages);
         memcpy(suite, m->suite, sizeof suite);
-        char *argv[BUILD_ARGS_MAX] = { program, (char[]){ "--dir" }, dir, (char[]){ "--source" }, source,
-                                       (char[]){ "--disk-bytes" }, disk, (char[]){ "--agent" }, agent,
-                                       (char[]){ "--cache" }, cache, (char[]){ "--timeout" }, timeout };
+        char *argv[BUILD_ARGS_MAX] = { program, (char[]){ "--dir" },        dir,   (char[]){ "--source" },
+                                       source,  (char[]){ "--disk-bytes" }, disk,  (char[]){ "--agent" },
+                                       agent,   (char[]){ "--cache" },      cache, (char[]){ "--timeout" },
+                                       timeout };
         size_t n = 13;
         const struct {
                 char *option, *value;
@@ -299,8 +307,12 @@ static int start_child(struct build *b, const struct ipc_build *m, const int fds
                         argv[n++] = optional[i].option;
                         argv[n++] = optional[i].value;
                 }
-        const struct build_start s = { .dir = dir, .cache = cache, .leaf = b->leaf, .base = b->base,
-                                       .progress = fds[0], .archive = str_eq(source, "tar") ? fds[1] : -EBADF,
+        const struct build_start s = { .dir = dir,
+                                       .cache = cache,
+                                       .leaf = b->leaf,
+                                       .base = b->base,
+                                       .progress = fds[0],
+                                       .archive = str_eq(source, "tar") ? fds[1] : -EBADF,
                                        .argv = argv };
         return build_child_start(b->rootd, &s, ret_pid, ret_pidfd, err);
 }
@@ -332,7 +344,8 @@ static int prepare(struct build *b, const struct ipc_build *m, const int fds[2],
         return res;
 }
 
-static int begin(struct rootd *r, const struct ticket *t, const struct ipc_build *m, const int fds[2], struct error *err) {
+static int begin(struct rootd *r, const struct ticket *t, const struct ipc_build *m, const int fds[2],
+                 struct error *err) {
         int res = check(r, m, fds, err);
         if (res < 0)
                 return res;

@@ -158,15 +158,17 @@ static int arrange_mounts(const struct rootd *r, const struct build_start *s, st
 /* ---- the builder ----------------------------------------------------------------------------- */
 
 static void make_env(char **env) {
-        static const char *const passed[] = { "http_proxy", "https_proxy", "ftp_proxy", "no_proxy", "HTTP_PROXY",
-                                              "HTTPS_PROXY", "NO_PROXY", "all_proxy", "ALL_PROXY" };
+        static const char *const passed[] = { "http_proxy", "https_proxy", "ftp_proxy",
+                                              "no_proxy",   "HTTP_PROXY",  "HTTPS_PROXY",
+                                              "NO_PROXY",   "all_proxy",   "ALL_PROXY" };
         static char path[] = "PATH=/usr/sbin:/usr/bin:/sbin:/bin";
         size_t n = 0;
         env[n++] = path;
         static char text[ARRAY_SIZE(passed)][1024];
         for (size_t i = 0; i < ARRAY_SIZE(passed) && n < ENV_MAX - 1; i++) {
                 const char *value = getenv(passed[i]);
-                if (!value || snprintf(text[i], sizeof text[i], "%s=%s", passed[i], value) >= (int) sizeof text[i])
+                if (!value ||
+                    snprintf(text[i], sizeof text[i], "%s=%s", passed[i], value) >= (int) sizeof text[i])
                         continue;
                 env[n++] = text[i];
         }
@@ -203,7 +205,8 @@ static _Noreturn void builder_main(const struct build_start *s, int go) {
                 _exit(126);
         int progress = fcntl(s->progress, F_DUPFD_CLOEXEC, 100);
         int archive = s->archive >= 0 ? fcntl(s->archive, F_DUPFD_CLOEXEC, 100) : -EBADF;
-        if (syscall(SYS_close_range, 3, ~0u, CLOSE_RANGE_CLOEXEC) < 0 || dup2(null, 0) < 0 || dup2(progress, 1) < 0)
+        if (syscall(SYS_close_range, 3, ~0u, CLOSE_RANGE_CLOEXEC) < 0 || dup2(null, 0) < 0 ||
+            dup2(progress, 1) < 0)
                 _exit(126);
         if (archive >= 0 && dup2(archive, 3) < 0)
                 _exit(126);
@@ -215,8 +218,15 @@ static _Noreturn void porter_main(struct rootd *r, const struct build_start *s, 
         struct error e = ERROR_INIT;
         int pidfd = -EBADF;
         confine_signals();
-        const int keep[] = { report, go, s->progress, s->archive, r->cgroups.base[0], r->cgroups.base[1],
-                             r->cgroups.base[2], r->cgroups.base[3], r->cgroups.base[4] };
+        const int keep[] = { report,
+                             go,
+                             s->progress,
+                             s->archive,
+                             r->cgroups.base[0],
+                             r->cgroups.base[1],
+                             r->cgroups.base[2],
+                             r->cgroups.base[3],
+                             r->cgroups.base[4] };
         _Static_assert(CGROUP_KIND_MAX_ == 5, "all bases are kept");
         confine_descriptors(keep, ARRAY_SIZE(keep));
         int res = cgroup_enter_v1(&r->cgroups, s->leaf, &e);

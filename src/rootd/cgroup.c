@@ -84,7 +84,8 @@ static int limit_v2(int base, const char *leaf, const struct cgroup_limits *l) {
         return r;
 }
 
-int cgroup_limit(const struct cgroups *cg, const char *leaf, const struct cgroup_limits *l, struct error *err) {
+int cgroup_limit(const struct cgroups *cg, const char *leaf, const struct cgroup_limits *l,
+                 struct error *err) {
         int r = cg->v2_limits ? limit_v2(cg->base[CGROUP_UNIFIED], leaf, l) : limit_v1(cg, leaf, l);
         if (r < 0)
                 return error_errno(err, r, "cannot set the limits of cgroup \"%s\"", leaf);
@@ -107,7 +108,8 @@ int cgroup_enter_v1(const struct cgroups *cg, const char *leaf, struct error *er
         return 0;
 }
 
-static int each_pid_of(int base, const char *leaf, unsigned max, void (*fn)(void *arg, pid_t pid), void *arg) {
+static int each_pid_of(int base, const char *leaf, unsigned max, void (*fn)(void *arg, pid_t pid),
+                       void *arg) {
         int fd = open_file(base, leaf, "cgroup.procs", O_RDONLY);
         FILE *f = fd >= 0 ? fdopen(fd, "r") : NULL;
         if (!f)
@@ -132,8 +134,8 @@ static int some_base(const struct cgroups *cg) {
         return -EBADF;
 }
 
-int cgroup_each_pid(const struct cgroups *cg, const char *leaf, unsigned max, void (*fn)(void *arg, pid_t pid),
-                    void *arg) {
+int cgroup_each_pid(const struct cgroups *cg, const char *leaf, unsigned max,
+                    void (*fn)(void *arg, pid_t pid), void *arg) {
         return each_pid_of(some_base(cg), leaf, max, fn, arg);
 }
 
@@ -193,14 +195,16 @@ int cgroup_cpu_us(const struct cgroups *cg, const char *leaf, uint64_t *ret) {
 
 void cgroup_each_leaf(const struct cgroups *cg, void (*fn)(void *arg, const char *leaf), void *arg) {
         for (unsigned k = 0; k < CGROUP_KIND_MAX_; k++) {
-                int fd = cg->base[k] >= 0 ? openat(cg->base[k], ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -EBADF;
+                int fd = cg->base[k] >= 0 ? openat(cg->base[k], ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+                                          : -EBADF;
                 DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
                 if (!d) {
                         fd_close(fd);
                         continue;
                 }
                 for (const struct dirent *e; (e = readdir(d));)
-                        if (e->d_type == DT_DIR && e->d_name[0] != '.' && strlen(e->d_name) <= CGROUP_LEAF_MAX)
+                        if (e->d_type == DT_DIR && e->d_name[0] != '.' &&
+                            strlen(e->d_name) <= CGROUP_LEAF_MAX)
                                 fn(arg, e->d_name);
                 closedir(d);
         }

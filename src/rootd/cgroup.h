@@ -54,7 +54,8 @@ void cgroups_close(struct cgroups *cg);
 void cgroups_remove_bases(int run_fd);
 
 int cgroup_make(const struct cgroups *cg, const char *leaf, struct error *err); /* there already: fine */
-int cgroup_limit(const struct cgroups *cg, const char *leaf, const struct cgroup_limits *l, struct error *err);
+int cgroup_limit(const struct cgroups *cg, const char *leaf, const struct cgroup_limits *l,
+                 struct error *err);
 /* For CLONE_INTO_CGROUP; -EBADF where there is no unified hierarchy. */
 int cgroup_open_leaf(const struct cgroups *cg, const char *leaf);
 /* Moves the calling process into the v1 hierarchies of leaf. */
@@ -65,8 +66,9 @@ void cgroup_kill(const struct cgroups *cg, const char *leaf);
 bool cgroup_empty(const struct cgroups *cg, const char *leaf);
 int cgroup_remove(const struct cgroups *cg, const char *leaf, struct error *err); /* missing: fine; -EBUSY */
 int cgroup_cpu_us(const struct cgroups *cg, const char *leaf, uint64_t *ret);
-/* Calls fn for each process of leaf (at most max of them). Returns their number, or -ENOENT without cgroups. */
-int cgroup_each_pid(const struct cgroups *cg, const char *leaf, unsigned max, void (*fn)(void *arg, pid_t pid),
-                    void *arg);
+/* Calls fn for each process of leaf (at most max of them). Returns their number, or -ENOENT without cgroups.
+ */
+int cgroup_each_pid(const struct cgroups *cg, const char *leaf, unsigned max,
+                    void (*fn)(void *arg, pid_t pid), void *arg);
 /* Calls fn for each leaf there is in any hierarchy (a name may come more than once). */
 void cgroup_each_leaf(const struct cgroups *cg, void (*fn)(void *arg, const char *leaf), void *arg);

@@ -23,7 +23,7 @@
 #define PROC_TEXT_MAX (1024 * 1024)
 
 static const char *const kind_names[] = {
-        [CGROUP_UNIFIED] = "unified", [CGROUP_MEMORY] = "memory", [CGROUP_PIDS] = "pids",
+        [CGROUP_UNIFIED] = "unified", [CGROUP_MEMORY] = "memory",   [CGROUP_PIDS] = "pids",
         [CGROUP_CPU] = "cpu",         [CGROUP_CPUACCT] = "cpuacct",
 };
 _Static_assert(ARRAY_SIZE(kind_names) == CGROUP_KIND_MAX_, "one name per kind");
@@ -41,7 +41,8 @@ static void unescape(char *s) {
         char *out = s;
         while (*s)
                 if (s[0] == '\\' && s[1] >= '0' && s[1] <= '3' && s[2] && s[3]) {
-                        *out++ = (char) ((s[1] - '0') << 6 | (s[2] - '0') << 3 | (s[3] - '0'));
+                        *out++ = (char) ((unsigned) (s[1] - '0') * 64 + (unsigned) (s[2] - '0') * 8 +
+                                         (unsigned) (s[3] - '0'));
                         s += 4;
                 } else {
                         *out++ = *s++;
@@ -110,7 +111,8 @@ static void locate_v1(const struct mount_line *m, const char *self, struct cgrou
                         rest = ""; /* we live outside of our cgroup namespace */
                 if (str_eq(rest, "/"))
                         rest = "";
-                if (snprintf(ret->dir[k], sizeof ret->dir[k], "%s%s", m->point, rest) >= (int) sizeof ret->dir[k])
+                if (snprintf(ret->dir[k], sizeof ret->dir[k], "%s%s", m->point, rest) >=
+                    (int) sizeof ret->dir[k])
                         ret->dir[k][0] = 0;
                 ret->unified_only = false;
         }
@@ -181,7 +183,8 @@ static int make_base(const char *dir, int *ret) {
         return 0;
 }
 
-static void open_unified(struct cgroups *cg, const char *dir, const char *root_dir, const char *name, bool only) {
+static void open_unified(struct cgroups *cg, const char *dir, const char *root_dir, const char *name,
+                         bool only) {
         char aside[128];
         _cleanup_fd_ int root = open(root_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         if (root < 0)
@@ -216,7 +219,8 @@ static void read_bases(int run_fd, char dir[CGROUP_KIND_MAX_][PATH_MAX]) {
                 for (unsigned k = 0; k < CGROUP_KIND_MAX_; k++) {
                         size_t n = strlen(kind_names[k]);
                         struct stat st;
-                        if (strncmp(line, kind_names[k], n) == 0 && line[n] == ' ' && stat(line + n + 1, &st) == 0)
+                        if (strncmp(line, kind_names[k], n) == 0 && line[n] == ' ' &&
+                            stat(line + n + 1, &st) == 0)
                                 (void) str_copy(dir[k], PATH_MAX, line + n + 1);
                 }
 }

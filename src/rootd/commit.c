@@ -29,7 +29,8 @@ static const struct file {
         const char *name;
         mode_t mode;
 } template_files[] = {
-        { MANIFEST_NAME, 0444 }, { "manifest.json", 0444 }, { "kernel", 0444 }, { "initrd", 0444 }, { "disk.img", 0400 },
+        { MANIFEST_NAME, 0444 }, { "manifest.json", 0444 }, { "kernel", 0444 },
+        { "initrd", 0444 },      { "disk.img", 0400 },
 }, variant_files[] = { { "mem", 0400 }, { "state", 0400 }, { "disk.img", 0400 } };
 
 struct commit {
@@ -131,15 +132,18 @@ static int template_work(struct rootd *r, void *arg, struct error *err) {
 
 static int write_variant_json(const struct commit *c, int to, struct error *err) {
         char text[256];
-        int n = snprintf(text, sizeof text, "{\"format\":1,\"engine\":\"%s\",\"memoryMb\":%u,\"cpus\":%u,\"diskBytes\":%llu}\n",
-                         c->rec.engine, c->rec.memory_mb, c->rec.cpus, (unsigned long long) c->rec.disk_bytes);
+        int n = snprintf(text, sizeof text,
+                         "{\"format\":1,\"engine\":\"%s\",\"memoryMb\":%u,\"cpus\":%u,\"diskBytes\":%llu}\n",
+                         c->rec.engine, c->rec.memory_mb, c->rec.cpus,
+                         (unsigned long long) c->rec.disk_bytes);
         return fd_replace_file_at(to, "variant.json", text, (size_t) n, 0444, err);
 }
 
 static int take_variant(const struct commit *c, int variants, const char *hidden, struct error *err) {
         char name[VARIANT_NAME_SIZE];
         variant_name(c->rec.engine, c->rec.memory_mb, c->rec.cpus, name);
-        _cleanup_fd_ int from = fd_open_beneath(c->rootd->dirs.sandboxes, c->id, O_RDONLY | O_DIRECTORY, 0, err);
+        _cleanup_fd_ int from =
+                fd_open_beneath(c->rootd->dirs.sandboxes, c->id, O_RDONLY | O_DIRECTORY, 0, err);
         if (from < 0)
                 return from;
         int r = 0;
@@ -165,7 +169,8 @@ static int variant_work(struct rootd *r, void *arg, struct error *err) {
         (void) snprintf(hidden, sizeof hidden, COMMIT_HIDDEN "%s", c->id);
         _cleanup_fd_ int variants = fd_open_beneath(r->dirs.templates, path, O_RDONLY | O_DIRECTORY, 0, err);
         if (variants < 0)
-                return variants == -ENOENT ? error_set(err, -ENOENT, "there is no template %.12s", c->digest) : variants;
+                return variants == -ENOENT ? error_set(err, -ENOENT, "there is no template %.12s", c->digest)
+                                           : variants;
         variant_name(c->rec.engine, c->rec.memory_mb, c->rec.cpus, name);
         if (fstatat(variants, name, &st, AT_SYMLINK_NOFOLLOW) == 0)
                 return 0;
@@ -177,7 +182,8 @@ static int variant_work(struct rootd *r, void *arg, struct error *err) {
 
 /* ---- requests ------------------------------------------------------------------------------- */
 
-static struct commit *commit_new(struct rootd *r, const struct ticket *t, const char *id, const char *digest) {
+static struct commit *commit_new(struct rootd *r, const struct ticket *t, const char *id,
+                                 const char *digest) {
         struct commit *c = calloc(1, sizeof *c);
         if (c) {
                 c->rootd = r;
@@ -250,7 +256,8 @@ void template_remove_handle(struct rootd *r, const struct ticket *t, const struc
                 ticket_error(r, t, &e);
                 return;
         }
-        /* Gone at once for everybody who looks; its blocks follow. Live sandboxes hold what they need open. */
+        /* Gone at once for everybody who looks; its blocks follow. Live sandboxes hold what they
+         * need open. */
         (void) snprintf(hidden, sizeof hidden, COMMIT_HIDDEN "%s", m->digest);
         (void) fd_remove_tree_at(r->dirs.templates, hidden, NULL);
         if (renameat(r->dirs.templates, m->digest, r->dirs.templates, hidden) < 0 && errno != ENOENT) {
@@ -290,7 +297,8 @@ static int check_variant(const struct rootd *r, const struct ipc_variant_commit 
                          struct error *err) {
         char name[VARIANT_NAME_SIZE];
         if (!id_valid(m->id) || !digest_valid(m->digest))
-                return error_set(err, -EINVAL, "\"%s\" or \"%s\" is not an id and a digest", m->id, m->digest);
+                return error_set(err, -EINVAL, "\"%s\" or \"%s\" is not an id and a digest", m->id,
+                                 m->digest);
         struct placement *p = placement_find(r, m->id);
         if (!p || p->rec.state != RECORD_LIVE)
                 return error_set(err, -ENOENT, "sandbox %s is not placed", m->id);
@@ -300,7 +308,8 @@ static int check_variant(const struct rootd *r, const struct ipc_variant_commit 
                 return error_set(err, -EINVAL, "sandbox %s is of another template", m->id);
         variant_name(p->rec.engine, p->rec.memory_mb, p->rec.cpus, name);
         if (!str_eq(name, m->variant))
-                return error_set(err, -EINVAL, "sandbox %s makes variant \"%s\", not \"%s\"", m->id, name, m->variant);
+                return error_set(err, -EINVAL, "sandbox %s makes variant \"%s\", not \"%s\"", m->id, name,
+                                 m->variant);
         if (p->committing)
                 return error_set(err, -EALREADY, "the variant of sandbox %s is being stored already", m->id);
         *ret = p;
@@ -321,7 +330,8 @@ void variant_commit_handle(struct rootd *r, const struct ticket *t, const struct
                 return;
         }
         c->rec = p->rec;
-        struct reap_target target = { .procs = { &p->warden, &p->vm }, .uids = { p->rec.warden_uid, p->rec.vm_uid } };
+        struct reap_target target = { .procs = { &p->warden, &p->vm },
+                                      .uids = { p->rec.warden_uid, p->rec.vm_uid } };
         slot_name(p->rec.slot, target.leaf);
         revive_cancel(p);
         if (reap_start(r, &target, on_variant_reaped, c, &e) < 0)
@@ -360,7 +370,8 @@ void commit_sweep(struct rootd *r) {
                 if (!digest_valid(e->d_name))
                         continue;
                 (void) snprintf(path, sizeof path, "%s/variants", e->d_name);
-                _cleanup_fd_ int variants = fd_open_beneath(r->dirs.templates, path, O_RDONLY | O_DIRECTORY, 0, NULL);
+                _cleanup_fd_ int variants =
+                        fd_open_beneath(r->dirs.templates, path, O_RDONLY | O_DIRECTORY, 0, NULL);
                 if (variants >= 0)
                         sweep(variants);
         }

@@ -13,10 +13,10 @@
 #include "base/error.h"
 
 struct confine {
-        uid_t uid;             /* and the group of the same number, no others */
-        uint64_t files;        /* RLIMIT_NOFILE */
-        uint64_t processes;    /* RLIMIT_NPROC of this uid */
-        uint64_t file_bytes;   /* RLIMIT_FSIZE; 0: leave */
+        uid_t uid;           /* and the group of the same number, no others */
+        uint64_t files;      /* RLIMIT_NOFILE */
+        uint64_t processes;  /* RLIMIT_NPROC of this uid */
+        uint64_t file_bytes; /* RLIMIT_FSIZE; 0: leave */
         int oom_score_adj;
 };
 

@@ -14,7 +14,8 @@ static int take_dir(int at, const char *name, mode_t mode, gid_t gid, int *ret, 
         if (fd < 0 || fstat(fd, &st) < 0)
                 return error_errno(err, errno, "cannot open folder \"%s\"", name);
         if (at != AT_FDCWD && st.st_uid != 0)
-                return error_set(err, -EPERM, "folder \"%s\" belongs to user %u, not to root", name, st.st_uid);
+                return error_set(err, -EPERM, "folder \"%s\" belongs to user %u, not to root", name,
+                                 st.st_uid);
         if (fchown(fd, 0, gid) < 0 || fchmod(fd, mode) < 0)
                 return error_errno(err, errno, "cannot set owner and mode of folder \"%s\"", name);
         *ret = fd_steal(&fd);
@@ -72,9 +73,8 @@ int dirs_open(struct dirs *d, const struct options *o, struct error *err) {
 }
 
 void dirs_close(struct dirs *d) {
-        int *all[] = { &d->run,  &d->run_own,   &d->run_pool,  &d->run_sandboxes,
-                       &d->data, &d->templates, &d->sandboxes, &d->builds,
-                       &d->cache, &d->lock };
+        int *all[] = { &d->run,       &d->run_own,   &d->run_pool, &d->run_sandboxes, &d->data,
+                       &d->templates, &d->sandboxes, &d->builds,   &d->cache,         &d->lock };
         for (size_t i = 0; i < ARRAY_SIZE(all); i++)
                 *all[i] = fd_close(*all[i]);
 }

@@ -50,14 +50,15 @@ static int fill(int src, int dst, uint64_t src_bytes, uint64_t bytes, uid_t owne
         if (fstat(dst, &st) < 0)
                 return error_errno(err, errno, "cannot stat the disk");
         if ((uint64_t) st.st_size != bytes && ftruncate(dst, (off_t) bytes) < 0)
-                return error_errno(err, errno, "cannot grow the disk to %llu bytes", (unsigned long long) bytes);
+                return error_errno(err, errno, "cannot grow the disk to %llu bytes",
+                                   (unsigned long long) bytes);
         if (fchown(dst, owner, owner) < 0 || fchmod(dst, 0600) < 0)
                 return error_errno(err, errno, "cannot give the disk to user %u", owner);
         return 0;
 }
 
-int disk_clone(int src, int dirfd, const char *name, uint64_t bytes, uid_t owner, int *ret_fd, uint64_t *ret_bytes,
-               struct error *err) {
+int disk_clone(int src, int dirfd, const char *name, uint64_t bytes, uid_t owner, int *ret_fd,
+               uint64_t *ret_bytes, struct error *err) {
         struct stat st;
         if (fstat(src, &st) < 0)
                 return error_errno(err, errno, "cannot stat the template's disk");

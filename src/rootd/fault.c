@@ -18,7 +18,8 @@ static pid_t fault_pid;
 void fault_setup(void) {
         const char *s = getenv("CSPACE_FAULT");
         const char *colon = s ? strchr(s, ':') : NULL;
-        if (!colon || (size_t) (colon - s) >= sizeof fault_what || str_to_u64(colon + 1, 1000, &fault_step) < 0)
+        if (!colon || (size_t) (colon - s) >= sizeof fault_what ||
+            str_to_u64(colon + 1, 1000, &fault_step) < 0)
                 return;
         memcpy(fault_what, s, (size_t) (colon - s));
         fault_pid = getpid();

@@ -18,7 +18,8 @@
 #define CPUINFO_MAX (8 * 1024 * 1024)
 
 bool host_cpuinfo_has_virt(const char *cpuinfo) {
-        for (const char *line = cpuinfo; line && *line; line = strchr(line, '\n'), line = line ? line + 1 : NULL) {
+        for (const char *line = cpuinfo; line && *line;
+             line = strchr(line, '\n'), line = line ? line + 1 : NULL) {
                 if (strncmp(line, "flags", 5) != 0)
                         continue;
                 size_t n = strcspn(line, "\n");
@@ -64,13 +65,14 @@ void host_probe_engine(struct host *h, const char *wanted) {
                 return;
         }
         if (kvm_try(&e) < 0) {
-                (void) snprintf(text, sizeof text, "%s%.200s", forced ? "asked for by the configuration, but " : "",
-                                e.msg);
+                (void) snprintf(text, sizeof text, "%s%.200s",
+                                forced ? "asked for by the configuration, but " : "", e.msg);
                 set(h, forced ? "qemu-kvm" : "qemu-tcg", text);
                 return;
         }
-        set(h, "qemu-kvm", forced ? "the configuration says so, and a small machine ran"
-                                  : "the CPU has hardware virtualization, and a small machine ran");
+        set(h, "qemu-kvm",
+            forced ? "the configuration says so, and a small machine ran"
+                   : "the CPU has hardware virtualization, and a small machine ran");
 }
 
 static void name_fs(int fd, char out[16]) {
@@ -82,8 +84,11 @@ static void name_fs(int fd, char out[16]) {
         static const struct {
                 unsigned long magic;
                 const char *name;
-        } known[] = { { BTRFS_SUPER_MAGIC, "btrfs" }, { XFS_SUPER_MAGIC, "xfs" },       { EXT4_SUPER_MAGIC, "ext4" },
-                      { TMPFS_MAGIC, "tmpfs" },       { OVERLAYFS_SUPER_MAGIC, "overlay" } };
+        } known[] = { { BTRFS_SUPER_MAGIC, "btrfs" },
+                      { XFS_SUPER_MAGIC, "xfs" },
+                      { EXT4_SUPER_MAGIC, "ext4" },
+                      { TMPFS_MAGIC, "tmpfs" },
+                      { OVERLAYFS_SUPER_MAGIC, "overlay" } };
         (void) snprintf(out, 16, "0x%lx", (unsigned long) st.f_type & 0xffffffff);
         for (size_t i = 0; i < ARRAY_SIZE(known); i++)
                 if (known[i].magic == (unsigned long) st.f_type)

@@ -16,7 +16,7 @@
 #include "rootd/options.h"
 
 struct host {
-        char engine[16];         /* "qemu-kvm", "qemu-tcg", "fake" */
+        char engine[16]; /* "qemu-kvm", "qemu-tcg", "fake" */
         char engine_reason[256];
         char data_fs[16];
         bool reflink;

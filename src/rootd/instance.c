@@ -12,8 +12,10 @@
 
 #define DEFAULT_RUN "/run/cspace"
 
-_Static_assert((uint64_t) UID_BASE + 2ull * SLOTS_MAX * INSTANCES_MAX <= BUILD_UID_BASE, "ranges do not touch");
-_Static_assert((uint64_t) BUILD_UID_BASE + (uint64_t) BUILD_UID_COUNT * BUILD_RANGES_MAX < 1ull << 31, "int32");
+_Static_assert((uint64_t) UID_BASE + 2ull * SLOTS_MAX * INSTANCES_MAX <= BUILD_UID_BASE,
+               "ranges do not touch");
+_Static_assert((uint64_t) BUILD_UID_BASE + (uint64_t) BUILD_UID_COUNT * BUILD_RANGES_MAX < 1ull << 31,
+               "int32");
 
 /*
  * Record locks of the classic kind: they belong to the process, so they end with it whatever its
@@ -45,7 +47,8 @@ int instance_take(struct instance *i, int run_fd, const char *run_path, struct e
         if (fd_read_file_at(run_fd, "instance", 64, &text, NULL, NULL) == 0) {
                 text[strcspn(text, "\n")] = 0;
                 if (str_to_u64(text, INSTANCES_MAX - 1, &number) < 0)
-                        return error_set(err, -EINVAL, "\"%s/rootd/instance\" holds no instance number", run_path);
+                        return error_set(err, -EINVAL, "\"%s/rootd/instance\" holds no instance number",
+                                         run_path);
                 int r = set_lock(i->locks, F_WRLCK, (unsigned) number);
                 if (r < 0)
                         return error_errno(err, r, "instance %s of \"%s\" is taken", text, run_path);

@@ -29,7 +29,7 @@
 
 struct instance {
         unsigned number;
-        int locks; /* INSTANCE_LOCKS: one byte per number, then one per build range */
+        int locks;                       /* INSTANCE_LOCKS: one byte per number, then one per build range */
         bool building[BUILD_RANGES_MAX]; /* ours: a process meets no conflict with its own locks */
 };
 #define INSTANCE_LOCKS "/run/cspace.instances"

@@ -27,9 +27,9 @@ static int make_vcpu(int vm, int *ret, struct error *err) {
         if (page == MAP_FAILED)
                 return error_errno(err, errno, "no memory for a KVM guest");
         page[0] = 0xf4; /* hlt */
-        struct kvm_userspace_memory_region mem = {
-                .guest_phys_addr = PAGE, .memory_size = PAGE, .userspace_addr = (uint64_t) (uintptr_t) page
-        };
+        struct kvm_userspace_memory_region mem = { .guest_phys_addr = PAGE,
+                                                   .memory_size = PAGE,
+                                                   .userspace_addr = (uint64_t) (uintptr_t) page };
         if (ioctl(vm, KVM_SET_USER_MEMORY_REGION, &mem) < 0)
                 return error_errno(err, errno, "/dev/kvm opens, but takes no memory");
         int cpu = ioctl(vm, KVM_CREATE_VCPU, 0);
@@ -69,7 +69,8 @@ static int run_machine(struct error *err) {
         if (ioctl(cpu, KVM_RUN, 0) < 0)
                 return error_errno(err, errno, "/dev/kvm opens, but its virtual CPU does not run");
         if (run->exit_reason != KVM_EXIT_HLT)
-                return error_set(err, -EIO, "/dev/kvm opens, but its virtual CPU ended with exit %u rather than HLT",
+                return error_set(err, -EIO,
+                                 "/dev/kvm opens, but its virtual CPU ended with exit %u rather than HLT",
                                  run->exit_reason);
         return 0;
 }

@@ -90,7 +90,8 @@ static int prepare_vm(int ret_fds[2], struct error *err) {
  * and the bind follows it.
  */
 static int prepare_warden(const struct launch_setup *s, struct error *err) {
-        _cleanup_fd_ int tree = (int) syscall(SYS_open_tree, s->dir, "", AT_EMPTY_PATH | OPEN_TREE_CLONE | O_CLOEXEC);
+        _cleanup_fd_ int tree =
+                (int) syscall(SYS_open_tree, s->dir, "", AT_EMPTY_PATH | OPEN_TREE_CLONE | O_CLOEXEC);
         if (tree < 0)
                 return error_errno(err, errno, "cannot copy the sandbox's folder");
         struct mount_attr attr = { .attr_set = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV |
@@ -168,7 +169,8 @@ static _Noreturn void launcher_main(const struct launch_setup *s, int sock) {
         if (r == 0)
                 r = s->kind == LAUNCH_VM ? prepare_vm(fds, &report.error) : prepare_warden(s, &report.error);
         report.event = r < 0 ? LAUNCH_ERROR : LAUNCH_READY;
-        if (send_packet(sock, &report, sizeof report, fds, r == 0 && s->kind == LAUNCH_VM ? 2 : 0) < 0 || r < 0)
+        if (send_packet(sock, &report, sizeof report, fds, r == 0 && s->kind == LAUNCH_VM ? 2 : 0) < 0 ||
+            r < 0)
                 _exit(126);
         if (s->kind == LAUNCH_VM) {
                 (void) fd_close(fds[0]); /* the tap must end with the VM, not with us */
@@ -209,7 +211,7 @@ int launcher_start(const struct launch_setup *s, struct launcher *ret, struct er
 }
 
 enum launch_event launcher_read(struct launcher *l, int ret_fds[2], struct error *err) {
-        struct report report;
+        struct report report = {};
         int fds[LAUNCH_FDS_MAX];
         size_t n_fds = 0;
         ssize_t r = recv_packet(l->sock, &report, sizeof report, MSG_DONTWAIT, fds, &n_fds);

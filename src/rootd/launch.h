@@ -36,21 +36,21 @@ struct launch_setup {
         const struct cgroups *cgroups;
         const char *leaf;
         const struct views *views;
-        int netns;   /* LAUNCH_WARDEN */
-        int dir;     /* LAUNCH_WARDEN: the sandbox's run folder */
+        int netns; /* LAUNCH_WARDEN */
+        int dir;   /* LAUNCH_WARDEN: the sandbox's run folder */
 };
 
 struct launch_order {
         uid_t uid;
-        uint64_t file_bytes;               /* RLIMIT_FSIZE, 0 none */
+        uint64_t file_bytes; /* RLIMIT_FSIZE, 0 none */
         uint32_t processes;
         int32_t oom_score_adj;
-        bool kvm;                          /* the view with /dev/kvm */
+        bool kvm; /* the view with /dev/kvm */
         bool keep_stderr;
         uint32_t argc, argv_bytes;
-        char argv[LAUNCH_ARGV_BYTES];      /* NUL-terminated strings; the first is the path to execute */
+        char argv[LAUNCH_ARGV_BYTES]; /* NUL-terminated strings; the first is the path to execute */
         uint32_t n_fds;
-        int32_t fds[LAUNCH_FDS_MAX];       /* number in the program of each descriptor sent along */
+        int32_t fds[LAUNCH_FDS_MAX]; /* number in the program of each descriptor sent along */
 };
 
 struct launcher {

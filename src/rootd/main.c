@@ -40,13 +40,15 @@ static void on_signal(uv_signal_t *s, int number) {
 
 /*
  * What is left, and for what: SYS_ADMIN namespaces, mounts; SYS_CHROOT setns of a mount namespace; NET_ADMIN
- * taps, nft; CHOWN, FOWNER, FSETID, DAC_OVERRIDE files of sandboxes; SETUID, SETGID, SETPCAP what children become;
- * KILL; SYS_PTRACE memory figures of other users' processes; MKNOD devices of the view; SYS_RESOURCE oom_score_adj.
+ * taps, nft; CHOWN, FOWNER, FSETID, DAC_OVERRIDE files of sandboxes; SETUID, SETGID, SETPCAP what children
+ * become; KILL; SYS_PTRACE memory figures of other users' processes; MKNOD devices of the view; SYS_RESOURCE
+ * oom_score_adj.
  */
 static int reduce_rights(struct error *err) {
-        static const unsigned kept[] = { CAP_SYS_ADMIN, CAP_SYS_CHROOT, CAP_NET_ADMIN,  CAP_CHOWN,   CAP_FOWNER,
-                                         CAP_FSETID,    CAP_DAC_OVERRIDE, CAP_SETUID,   CAP_SETGID,  CAP_SETPCAP,
-                                         CAP_KILL,      CAP_SYS_PTRACE, CAP_MKNOD,      CAP_SYS_RESOURCE };
+        static const unsigned kept[] = { CAP_SYS_ADMIN, CAP_SYS_CHROOT,  CAP_NET_ADMIN,    CAP_CHOWN,
+                                         CAP_FOWNER,    CAP_FSETID,      CAP_DAC_OVERRIDE, CAP_SETUID,
+                                         CAP_SETGID,    CAP_SETPCAP,     CAP_KILL,         CAP_SYS_PTRACE,
+                                         CAP_MKNOD,     CAP_SYS_RESOURCE };
         capng_get_caps_process();
         bool had[ARRAY_SIZE(kept)];
         for (size_t i = 0; i < ARRAY_SIZE(kept); i++)
@@ -54,7 +56,8 @@ static int reduce_rights(struct error *err) {
         capng_clear(CAPNG_SELECT_BOTH);
         for (size_t i = 0; i < ARRAY_SIZE(kept); i++)
                 if (had[i])
-                        (void) capng_update(CAPNG_ADD, CAPNG_EFFECTIVE | CAPNG_PERMITTED | CAPNG_BOUNDING_SET, kept[i]);
+                        (void) capng_update(CAPNG_ADD, CAPNG_EFFECTIVE | CAPNG_PERMITTED | CAPNG_BOUNDING_SET,
+                                            kept[i]);
         int r = capng_apply(CAPNG_SELECT_BOTH);
         if (r < 0)
                 return error_set(err, -EPERM, "cannot give up capabilities (step %d)", -r);
@@ -96,8 +99,9 @@ static int open_parts(struct rootd *r, struct error *err) {
 }
 
 static void tell_host(const struct rootd *r) {
-        log_info("engine %s (%s), cgroup %s, data on %s%s, instance %u", r->host.engine, r->host.engine_reason,
-                 r->cgroups.version, r->host.data_fs, r->host.reflink ? "" : " without reflinks", r->instance.number);
+        log_info("engine %s (%s), cgroup %s, data on %s%s, instance %u", r->host.engine,
+                 r->host.engine_reason, r->cgroups.version, r->host.data_fs,
+                 r->host.reflink ? "" : " without reflinks", r->instance.number);
         if (r->cgroups.note[0])
                 log_warn("cgroups: %s", r->cgroups.note);
         if (!r->host.reflink)

@@ -22,7 +22,8 @@ static const char net_rules[] =
         "  counter forward_dropped {}\n"
         "  counter out_dropped {}\n"
         "  chain input { type filter hook input priority filter; policy drop; counter name in_dropped; }\n"
-        "  chain forward { type filter hook forward priority filter; policy drop; counter name forward_dropped; }\n"
+        "  chain forward { type filter hook forward priority filter; policy drop; counter name "
+        "forward_dropped; }\n"
         "  chain output { type filter hook output priority filter; policy drop; counter name out_dropped; }\n"
         "}\n";
 
@@ -57,7 +58,8 @@ static int set_up(struct error *err) {
 static int put_sysctl(const char *path, const char *value, struct error *err) {
         _cleanup_fd_ int fd = open(path, O_WRONLY | O_CLOEXEC);
         if (fd < 0)
-                return errno == ENOENT ? 0 : error_errno(err, errno, "cannot open %s", path); /* no IPv6 at all */
+                return errno == ENOENT ? 0
+                                       : error_errno(err, errno, "cannot open %s", path); /* no IPv6 at all */
         if (write(fd, value, strlen(value)) < 0)
                 return error_errno(err, errno, "cannot write %s", path);
         return 0;
@@ -90,9 +92,9 @@ static int load_rules(struct error *err) {
         if (r < 0)
                 return error_wrap(err, "nft");
         if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
-                return error_set(err, -EIO, "nft %s", WIFEXITED(status) && WEXITSTATUS(status) == 127
-                                                              ? "is not installed"
-                                                              : "refused the rules");
+                return error_set(err, -EIO, "nft %s",
+                                 WIFEXITED(status) && WEXITSTATUS(status) == 127 ? "is not installed"
+                                                                                 : "refused the rules");
         return 0;
 }
 

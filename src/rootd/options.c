@@ -45,8 +45,9 @@ static const struct {
         int opt;
         const char *section, *key;
 } options_keys[] = {
-        { 'r', "paths", "run" },        { 'd', "paths", "data" },      { 'x', "paths", "libexec" },
-        { OPT_POOL, "pool", "namespaces" }, { OPT_LOG_LEVEL, "log", "level" },
+        { 'r', "paths", "run" },           { 'd', "paths", "data" },
+        { 'x', "paths", "libexec" },       { OPT_POOL, "pool", "namespaces" },
+        { OPT_LOG_LEVEL, "log", "level" },
 };
 
 static int apply(struct options *o, int opt, const char *value, struct error *err) {
@@ -68,8 +69,10 @@ static int resolve_user(struct options *o, struct error *err) {
         if (!pw && errno != 0 && errno != ENOENT)
                 return error_errno(err, errno, "cannot look up user \"%s\"", o->user);
         if (!pw)
-                return error_set(err, -ENOENT, "there is no user \"%s\"; make it (useradd --system %s) or name another with --user",
-                                 o->user, o->user);
+                return error_set(
+                        err, -ENOENT,
+                        "there is no user \"%s\"; make it (useradd --system %s) or name another with --user",
+                        o->user, o->user);
         o->uid = pw->pw_uid;
         o->gid = pw->pw_gid;
         return 0;

@@ -15,7 +15,7 @@ struct options {
         char user[OPTIONS_USER_MAX + 1]; /* who may ask: cspaced's user */
         uid_t uid;
         gid_t gid;
-        char cgroup[CONF_STR_MAX + 1];   /* name of the cgroup that holds the sandboxes'; "": default */
+        char cgroup[CONF_STR_MAX + 1]; /* name of the cgroup that holds the sandboxes'; "": default */
 };
 
 /* 1: help or version was printed, 0: go on, negative errno. */

@@ -40,8 +40,9 @@ int order_warden(const struct rootd *r, const struct record *rec, bool adopt, st
                 return error_set(err, -ENAMETOOLONG, "path of ropen.so is too long");
         (void) snprintf(memory, sizeof memory, "%u", rec->memory_mb);
         (void) snprintf(cpus, sizeof cpus, "%u", rec->cpus);
-        const char *const args[] = { program,    "--id",   rec->id,  "--mode", rec->mode, "--engine", rec->engine,
-                                     "--memory", memory,   "--cpus", cpus,     "--ropen", ropen,      "--adopt" };
+        const char *const args[] = { program,    "--id",      rec->id,    "--mode", rec->mode,
+                                     "--engine", rec->engine, "--memory", memory,   "--cpus",
+                                     cpus,       "--ropen",   ropen,      "--adopt" };
         return add_args(ret, args, ARRAY_SIZE(args) - (adopt ? 0 : 1), err);
 }
 
@@ -49,14 +50,17 @@ int order_vm(const struct rootd *r, const struct record *rec, struct launch_orde
         char program[CONF_STR_MAX + 32];
         bool boot = str_eq(rec->mode, "boot");
         uint64_t files = boot ? ((uint64_t) rec->memory_mb << 20) + STATE_BYTES_MAX : 0;
-        *ret = (struct launch_order){ .uid = rec->vm_uid,
-                                      /* A VM that was taken over cannot fill the host's disk through its own. */
-                                      .file_bytes = rec->disk_bytes > files ? rec->disk_bytes : files,
-                                      .processes = VM_PROCESSES_MAX,
-                                      .oom_score_adj = VM_OOM_ADJ,
-                                      .kvm = str_eq(rec->engine, "qemu-kvm") };
+        *ret = (struct launch_order){
+                .uid = rec->vm_uid,
+                /* A VM that was taken over cannot fill the host's disk through its own. */
+                .file_bytes = rec->disk_bytes > files ? rec->disk_bytes : files,
+                .processes = VM_PROCESSES_MAX,
+                .oom_score_adj = VM_OOM_ADJ,
+                .kvm = str_eq(rec->engine, "qemu-kvm")
+        };
         if (ret->kvm && r->views.kvm < 0)
-                return error_set(err, -EOPNOTSUPP, "engine qemu-kvm cannot be used here: %s", r->host.engine_reason);
+                return error_set(err, -EOPNOTSUPP, "engine qemu-kvm cannot be used here: %s",
+                                 r->host.engine_reason);
         int res = program_path(r, program, err);
         if (res < 0)
                 return res;

@@ -154,7 +154,8 @@ static bool program_runs(struct place *f, struct launcher *l, struct watch **wat
                 return true;
         }
         if (event != LAUNCH_NOTHING && f->error.code == 0)
-                (void) error_set(&f->error, e.code ? e.code : -EPROTO, "%s: %s", what, e.code ? e.msg : "unexpected message");
+                (void) error_set(&f->error, e.code ? e.code : -EPROTO, "%s: %s", what,
+                                 e.code ? e.msg : "unexpected message");
         return false;
 }
 
@@ -225,7 +226,8 @@ static int take_folder(struct place *f, struct error *err) {
         fault_point("place", 1);
         if (res < 0)
                 return res;
-        if (renameat2(r->dirs.run_pool, f->slot->name, r->dirs.run_sandboxes, p->rec.id, RENAME_NOREPLACE) < 0)
+        if (renameat2(r->dirs.run_pool, f->slot->name, r->dirs.run_sandboxes, p->rec.id, RENAME_NOREPLACE) <
+            0)
                 return error_errno(err, errno, "cannot make the sandbox's run folder");
         p->recorded = true;
         p->dir = fd_steal(&f->slot->dir);
@@ -335,7 +337,8 @@ static int check(const struct rootd *r, const struct ipc_place *m, struct error 
         if (placement_find(r, m->id))
                 return error_set(err, -EEXIST, "sandbox %s is placed already", m->id);
         if (r->n_placements >= r->opt.conf.max_sandboxes)
-                return error_set(err, -EDQUOT, "this host has its limit of %u sandboxes", r->opt.conf.max_sandboxes);
+                return error_set(err, -EDQUOT, "this host has its limit of %u sandboxes",
+                                 r->opt.conf.max_sandboxes);
         return 0;
 }
 
@@ -362,7 +365,9 @@ static int begin(struct rootd *r, const struct ticket *t, const struct ipc_place
         p->rec.memory_mb = m->memory_mb;
         p->rec.cpus = m->cpus;
         p->rec.disk_bytes = m->disk_bytes;
-        *f = (struct place){ .p = p, .ticket = *t, .source = source, .timer = timer, .started_us = t->received_us };
+        *f = (struct place){
+                .p = p, .ticket = *t, .source = source, .timer = timer, .started_us = t->received_us
+        };
         p->place = f;
         (void) uv_timer_init(r->loop, timer);
         timer->data = f;

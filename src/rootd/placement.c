@@ -81,7 +81,8 @@ int placement_watch_warden(struct placement *p, pid_t warden, int pidfd, struct 
         return r;
 }
 
-int placement_watch(struct placement *p, pid_t warden, int warden_pidfd, pid_t vm, int vm_pidfd, struct error *err) {
+int placement_watch(struct placement *p, pid_t warden, int warden_pidfd, pid_t vm, int vm_pidfd,
+                    struct error *err) {
         _cleanup_fd_ int second = vm_pidfd;
         int r = placement_watch_warden(p, warden, warden_pidfd, err);
         if (r < 0)
@@ -100,7 +101,8 @@ void placement_adopt(struct placement *p) {
                 log_warn("sandbox %s: the warden is gone: %s", p->rec.id, e.msg);
                 p->warden.gone = true;
         }
-        if (proc_adopt(&p->vm, r->loop, (pid_t) p->rec.vm_pid, p->rec.vm_start, p->rec.vm_uid, on_exit_of, p, &e) < 0) {
+        if (proc_adopt(&p->vm, r->loop, (pid_t) p->rec.vm_pid, p->rec.vm_start, p->rec.vm_uid, on_exit_of, p,
+                       &e) < 0) {
                 log_warn("sandbox %s: the VM is gone: %s", p->rec.id, e.msg);
                 p->vm.gone = true;
         }

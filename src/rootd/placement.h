@@ -17,16 +17,16 @@ struct revive;
 struct placement {
         struct rootd *rootd;
         struct record rec;
-        bool has_slot;           /* rec.slot is ours */
-        bool recorded;           /* its folder below <run>/sandboxes may be there */
-        int dir;                 /* that folder; -EBADF while there is none */
+        bool has_slot; /* rec.slot is ours */
+        bool recorded; /* its folder below <run>/sandboxes may be there */
+        int dir;       /* that folder; -EBADF while there is none */
         struct proc warden, vm;
         struct place *place;     /* PLACING: the flow */
         struct removal *removal; /* REMOVING */
         struct revive *revive;   /* LIVE: a new warden on its way */
         uint64_t revives_since;
         unsigned revives;
-        bool committing;         /* a variant is being made of its files */
+        bool committing; /* a variant is being made of its files */
         struct placement *next;
 };
 
@@ -38,7 +38,8 @@ void placement_free(struct placement *p);
 void placement_free_all(struct rootd *r);
 
 /* Takes the pidfds; the record gets pids and start times. */
-int placement_watch(struct placement *p, pid_t warden, int warden_pidfd, pid_t vm, int vm_pidfd, struct error *err);
+int placement_watch(struct placement *p, pid_t warden, int warden_pidfd, pid_t vm, int vm_pidfd,
+                    struct error *err);
 int placement_watch_warden(struct placement *p, pid_t warden, int pidfd, struct error *err);
 /* The same for what an earlier rootd started. Processes that are gone are no error. */
 void placement_adopt(struct placement *p);

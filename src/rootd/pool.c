@@ -16,9 +16,9 @@
 #include "rootd/fault.h"
 #include "rootd/watch.h"
 
-#define IDLE_MS 60         /* a refill waits for this long without a create */
-#define RETRY_MS 1000      /* after a slot could not be made */
-#define MAKING_MAX 2       /* slots under way at one time */
+#define IDLE_MS 60    /* a refill waits for this long without a create */
+#define RETRY_MS 1000 /* after a slot could not be made */
+#define MAKING_MAX 2  /* slots under way at one time */
 #define MAKE_TIMEOUT_MS 20000
 #define DRAIN_MS 3000
 
@@ -26,7 +26,7 @@ enum making_state {
         MAKING_VM,     /* the VM launcher prepares the namespace */
         MAKING_WARDEN, /* the warden launcher joins it */
         READY,
-        DISCARDED,     /* launchers told to go; freed when both have */
+        DISCARDED, /* launchers told to go; freed when both have */
 };
 
 /* A slot in the pool's hands. */
@@ -155,8 +155,8 @@ static void discard(struct entry *e) {
 
 /* ---- making one ----------------------------------------------------------------------------- */
 
-int slot_socket(int dir, const char *name, int type, uid_t uid, gid_t gid, mode_t mode,
-                int *ret, struct error *err) {
+int slot_socket(int dir, const char *name, int type, uid_t uid, gid_t gid, mode_t mode, int *ret,
+                struct error *err) {
         struct stat st;
         _cleanup_fd_ int fd = -EBADF;
         /* Whoever listens there is a child of an earlier rootd that is just dying: the lock is ours. */
@@ -188,9 +188,11 @@ static int make_folder(struct entry *e, struct error *err) {
         if (res == 0)
                 res = slot_socket(s->dir, "data.sock", SOCK_STREAM, 0, r->opt.gid, 0660, &s->data, err);
         if (res == 0)
-                res = slot_socket(s->dir, "qmp.sock", SOCK_STREAM, s->warden_uid, s->warden_uid, 0600, &s->qmp, err);
+                res = slot_socket(s->dir, "qmp.sock", SOCK_STREAM, s->warden_uid, s->warden_uid, 0600,
+                                  &s->qmp, err);
         if (res == 0)
-                res = slot_socket(s->dir, "port.sock", SOCK_STREAM, s->warden_uid, s->warden_uid, 0600, &s->port, err);
+                res = slot_socket(s->dir, "port.sock", SOCK_STREAM, s->warden_uid, s->warden_uid, 0600,
+                                  &s->port, err);
         return res;
 }
 
@@ -211,9 +213,15 @@ static void give(struct pool *p, struct entry *e) {
                 return;
         }
         *s = e->slot;
-        e->slot = (struct slot){ .vm = { .pidfd = -EBADF, .sock = -EBADF }, .warden = { .pidfd = -EBADF, .sock = -EBADF },
-                                 .tap = -EBADF, .netns = -EBADF, .dir = -EBADF, .ctl = -EBADF, .data = -EBADF,
-                                 .qmp = -EBADF, .port = -EBADF };
+        e->slot = (struct slot){ .vm = { .pidfd = -EBADF, .sock = -EBADF },
+                                 .warden = { .pidfd = -EBADF, .sock = -EBADF },
+                                 .tap = -EBADF,
+                                 .netns = -EBADF,
+                                 .dir = -EBADF,
+                                 .ctl = -EBADF,
+                                 .data = -EBADF,
+                                 .qmp = -EBADF,
+                                 .port = -EBADF };
         drop_entry(e);
         w->cb(w->arg, s, NULL);
         free(w);
@@ -383,7 +391,8 @@ static void on_timer(uv_timer_t *t) {
         uint64_t now = uv_now(p->rootd->loop);
         for (struct entry *e = p->entries, *next; e; e = next) {
                 next = e->next;
-                if ((e->state == MAKING_VM || e->state == MAKING_WARDEN) && now - e->started > MAKE_TIMEOUT_MS) {
+                if ((e->state == MAKING_VM || e->state == MAKING_WARDEN) &&
+                    now - e->started > MAKE_TIMEOUT_MS) {
                         struct error err = ERROR_INIT;
                         (void) error_set(&err, -ETIMEDOUT, "preparing a slot took more than %d s",
                                          MAKE_TIMEOUT_MS / 1000);

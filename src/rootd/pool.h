@@ -24,7 +24,7 @@ struct slot {
         uid_t warden_uid, vm_uid;
         struct launcher vm, warden;
         int tap, netns, dir;
-        int ctl, data, qmp, port;     /* listening */
+        int ctl, data, qmp, port; /* listening */
 };
 
 typedef void (*pool_cb)(void *arg, struct slot *slot /* owned by the callee; NULL on error */,
@@ -50,5 +50,5 @@ void pool_release(struct pool *p, unsigned number);
 void slot_name(unsigned number, char out[SLOT_NAME_MAX + 1]);
 
 /* The sockets of a sandbox in its folder; existing ones are replaced. */
-int slot_socket(int dir, const char *name, int type, uid_t uid, gid_t gid, mode_t mode,
-                int *ret, struct error *err);
+int slot_socket(int dir, const char *name, int type, uid_t uid, gid_t gid, mode_t mode, int *ret,
+                struct error *err);

@@ -97,8 +97,8 @@ static void on_timer(uv_timer_t *timer) {
                 return;
         }
         if (!gone)
-                (void) error_set(&e, -ETIMEDOUT, "processes in cgroup \"%s\" do not end within %d s", w->target.leaf,
-                                 REAP_TIMEOUT_MS / 1000);
+                (void) error_set(&e, -ETIMEDOUT, "processes in cgroup \"%s\" do not end within %d s",
+                                 w->target.leaf, REAP_TIMEOUT_MS / 1000);
         reap_cb cb = w->cb;
         void *arg = w->arg;
         for (struct reap **at = &w->rootd->reaps; *at; at = &(*at)->next)

@@ -102,7 +102,8 @@ static void one_folder(struct rootd *r, const char *id) {
         }
         (void) fd_close(dir);
         if (res == 0) {
-                log_info("sandbox %s was being %s: undone", id, rec.state == RECORD_PLACING ? "placed" : "removed");
+                log_info("sandbox %s was being %s: undone", id,
+                         rec.state == RECORD_PLACING ? "placed" : "removed");
                 res = undo(r, &rec, &e);
         } else if (res == -ENOENT) {
                 res = fd_remove_tree_at(r->dirs.run_sandboxes, id, &e);

@@ -72,8 +72,8 @@ int record_write(int dirfd, const struct record *r, struct error *err) {
         _cleanup_buf_ struct buf b = BUF_INIT(RECORD_SIZE_MAX);
         if (format(r, &b) < 0)
                 return error_set(err, -ENOMEM, "out of memory");
-        _cleanup_fd_ int fd =
-                openat(dirfd, RECORD_NAME ".new", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+        int flags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW;
+        _cleanup_fd_ int fd = openat(dirfd, RECORD_NAME ".new", flags, 0600);
         if (fd < 0)
                 return error_errno(err, errno, "cannot write the placement record");
         int res = fd_write_all(fd, buf_data(&b), b.len, err);

@@ -31,7 +31,7 @@ struct record {
         uint64_t disk_bytes;
         uint32_t slot;
         uint32_t warden_uid, vm_uid;
-        uint32_t warden_pid, vm_pid;        /* 0: none */
+        uint32_t warden_pid, vm_pid; /* 0: none */
         uint64_t warden_start, vm_start;
 };
 

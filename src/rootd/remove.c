@@ -105,7 +105,8 @@ static void on_reaped(void *arg, const struct error *e) {
 }
 
 static void target_of(const struct placement *p, struct reap_target *t) {
-        *t = (struct reap_target){ .procs = { &p->warden, &p->vm }, .uids = { p->rec.warden_uid, p->rec.vm_uid } };
+        *t = (struct reap_target){ .procs = { &p->warden, &p->vm },
+                                   .uids = { p->rec.warden_uid, p->rec.vm_uid } };
         slot_name(p->rec.slot, t->leaf);
 }
 

@@ -92,8 +92,12 @@ static int begin(struct revive *v, struct error *err) {
         if (res < 0)
                 return res;
         slot_name(p->rec.slot, leaf);
-        const struct launch_setup setup = { .kind = LAUNCH_WARDEN, .cgroups = &r->cgroups, .leaf = leaf,
-                                            .views = &r->views,    .netns = netns,         .dir = p->dir };
+        const struct launch_setup setup = { .kind = LAUNCH_WARDEN,
+                                            .cgroups = &r->cgroups,
+                                            .leaf = leaf,
+                                            .views = &r->views,
+                                            .netns = netns,
+                                            .dir = p->dir };
         res = launcher_start(&setup, &v->launcher, err);
         if (res < 0)
                 return res;
@@ -117,13 +121,16 @@ void revive_warden(struct placement *p) {
                 p->revives = 0;
         }
         if (++p->revives > REVIVES_MAX) {
-                log_error("sandbox %s: its warden ended %u times within a minute, given up", p->rec.id, p->revives);
+                log_error("sandbox %s: its warden ended %u times within a minute, given up", p->rec.id,
+                          p->revives);
                 return;
         }
         struct revive *v = calloc(1, sizeof *v);
         if (!v)
                 return;
-        *v = (struct revive){ .p = p, .launcher = { .pidfd = -EBADF, .sock = -EBADF }, .ctl = -EBADF, .data = -EBADF };
+        *v = (struct revive){
+                .p = p, .launcher = { .pidfd = -EBADF, .sock = -EBADF }, .ctl = -EBADF, .data = -EBADF
+        };
         p->revive = v;
         if (begin(v, &e) < 0) {
                 log_error("sandbox %s: no new warden: %s", p->rec.id, e.msg);

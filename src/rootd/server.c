@@ -97,12 +97,14 @@ static void hello(struct client *c, const struct ticket *t, const struct ipc_hel
         struct rootd *r = c->server->rootd;
         if (m->version != VERSION) {
                 struct error e = ERROR_INIT;
-                (void) error_set(&e, -EPROTO, "client speaks version %u of the protocol, this is version %d", m->version,
-                                 VERSION);
+                (void) error_set(&e, -EPROTO, "client speaks version %u of the protocol, this is version %d",
+                                 m->version, VERSION);
                 ticket_error(r, t, &e);
                 return;
         }
-        struct ipc_host_info info = { .version = VERSION, .reflink = r->host.reflink, .pool_ready = pool_ready(r->pool) };
+        struct ipc_host_info info = { .version = VERSION,
+                                      .reflink = r->host.reflink,
+                                      .pool_ready = pool_ready(r->pool) };
         (void) str_copy(info.engine, sizeof info.engine, r->host.engine);
         (void) str_copy(info.engine_reason, sizeof info.engine_reason, r->host.engine_reason);
         (void) str_copy(info.cgroup, sizeof info.cgroup, r->cgroups.version);

@@ -45,7 +45,8 @@ static int open_restore(int template, const struct ipc_place *m, struct source *
         (void) snprintf(path, sizeof path, "variants/%s", name);
         _cleanup_fd_ int dir = fd_open_beneath(template, path, O_RDONLY | O_DIRECTORY, 0, err);
         if (dir < 0)
-                return dir == -ENOENT ? error_set(err, -ENOENT, "template %.12s has no variant \"%s\" yet", m->digest, name)
+                return dir == -ENOENT ? error_set(err, -ENOENT, "template %.12s has no variant \"%s\" yet",
+                                                  m->digest, name)
                                       : dir;
         int r = open_file(dir, "disk.img", &s->disk, err);
         if (r == 0)
@@ -61,9 +62,11 @@ static int open_restore(int template, const struct ipc_place *m, struct source *
 
 int source_open(const struct rootd *r, const struct ipc_place *m, struct source *ret, struct error *err) {
         struct source s = { -EBADF, -EBADF, -EBADF, -EBADF, -EBADF };
-        _cleanup_fd_ int template = fd_open_beneath(r->dirs.templates, m->digest, O_RDONLY | O_DIRECTORY, 0, err);
-        if (template < 0)
-                return template == -ENOENT ? error_set(err, -ENOENT, "there is no template %.12s", m->digest) : template;
+        _cleanup_fd_ int template =
+                fd_open_beneath(r->dirs.templates, m->digest, O_RDONLY | O_DIRECTORY, 0, err);
+        if (template <0)
+                return template == -ENOENT ? error_set(err, -ENOENT, "there is no template %.12s", m->digest)
+                                           : template;
         int res = str_eq(m->mode, "boot") ? open_boot(template, &s, err) : open_restore(template, m, &s, err);
         if (res < 0) {
                 source_close(&s);

@@ -48,7 +48,8 @@ static uint64_t cpu_of(pid_t pid) {
         if (fd_read_file_at(AT_FDCWD, path, 4096, &text, NULL, NULL) < 0)
                 return 0;
         const char *p = strrchr(text, ')');
-        if (!p || sscanf(p + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu", &user, &system) != 2)
+        if (!p ||
+            sscanf(p + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu", &user, &system) != 2)
                 return 0;
         return (user + system) * 1000000ull / (unsigned long long) sysconf(_SC_CLK_TCK);
 }
@@ -63,7 +64,8 @@ static void add(void *arg, pid_t pid) {
 static uint64_t disk_of(const struct rootd *r, const char *id) {
         char path[ID_SIZE + 16];
         (void) snprintf(path, sizeof path, "%s/disk.img", id);
-        _cleanup_fd_ int fd = fd_open_beneath(r->dirs.sandboxes, path, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0, NULL);
+        _cleanup_fd_ int fd =
+                fd_open_beneath(r->dirs.sandboxes, path, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0, NULL);
         return fd < 0 ? 0 : disk_own_bytes(fd);
 }
 

@@ -106,7 +106,8 @@ static int make_dev(bool kvm, struct error *err) {
 static int make_proc(struct error *err) {
         if (mkdir("proc", 0555) < 0)
                 return error_errno(err, errno, "cannot create proc");
-        if (mount("proc", "proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, "hidepid=invisible,subset=pid") < 0)
+        if (mount("proc", "proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, "hidepid=invisible,subset=pid") <
+            0)
                 return error_errno(err, errno, "cannot mount proc");
         return 0;
 }
@@ -143,8 +144,10 @@ static int enter_new(const struct options *o, bool kvm, struct error *err) {
         char at[CONF_STR_MAX + 16];
         if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
                 return error_errno(err, errno, "cannot make a mount namespace");
-        (void) snprintf(at, sizeof at, "%s/rootd/pool", o->conf.run); /* any folder: it is covered here alone */
-        if (mount("cspace", at, "tmpfs", MS_NOSUID | MS_NOEXEC, "mode=0755,size=1m,nr_inodes=1k") < 0 || chdir(at) < 0)
+        (void) snprintf(at, sizeof at, "%s/rootd/pool",
+                        o->conf.run); /* any folder: it is covered here alone */
+        if (mount("cspace", at, "tmpfs", MS_NOSUID | MS_NOEXEC, "mode=0755,size=1m,nr_inodes=1k") < 0 ||
+            chdir(at) < 0)
                 return error_errno(err, errno, "cannot mount a tmpfs");
         int r = fill(o, kvm, err);
         if (r == 0)

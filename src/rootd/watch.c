@@ -73,8 +73,8 @@ static void on_pidfd(void *arg) {
                 p->on_exit(p);
 }
 
-int proc_watch(struct proc *p, uv_loop_t *loop, pid_t pid, int pidfd, void (*on_exit)(struct proc *p), void *owner,
-               struct error *err) {
+int proc_watch(struct proc *p, uv_loop_t *loop, pid_t pid, int pidfd, void (*on_exit)(struct proc *p),
+               void *owner, struct error *err) {
         *p = (struct proc){ .pid = pid, .pidfd = pidfd, .on_exit = on_exit, .owner = owner };
         (void) proc_start_time(pid, &p->start);
         int r = watch_new(loop, pidfd, on_pidfd, p, &p->watch, err);

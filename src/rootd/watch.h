@@ -24,7 +24,7 @@ struct proc {
         int pidfd;
         uint64_t start; /* field 22 of /proc/PID/stat: tells this process from a later one of its pid */
         bool gone;
-        int status;     /* wait status once gone, -1 if it was not our child */
+        int status; /* wait status once gone, -1 if it was not our child */
         struct watch *watch;
         void (*on_exit)(struct proc *p);
         void *owner;
@@ -33,8 +33,8 @@ struct proc {
 #define PROC_INIT ((struct proc){ .pidfd = -EBADF })
 
 /* Takes pidfd. */
-int proc_watch(struct proc *p, uv_loop_t *loop, pid_t pid, int pidfd, void (*on_exit)(struct proc *p), void *owner,
-               struct error *err);
+int proc_watch(struct proc *p, uv_loop_t *loop, pid_t pid, int pidfd, void (*on_exit)(struct proc *p),
+               void *owner, struct error *err);
 /* Opens a process started earlier: -ESRCH when it is gone or another. */
 int proc_adopt(struct proc *p, uv_loop_t *loop, pid_t pid, uint64_t start, uid_t uid,
                void (*on_exit)(struct proc *p), void *owner, struct error *err);

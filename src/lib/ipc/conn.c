@@ -45,7 +45,7 @@ struct ipc_conn {
         uv_timer_t timer;
         int fd;
         unsigned open_handles;
-        bool dead;  /* no more traffic; on_close was called or will not be */
+        bool dead; /* no more traffic; on_close was called or will not be */
         bool freed;
         const struct ipc_conn_handler *handler;
         void *arg;
@@ -206,8 +206,8 @@ static int enqueue(struct ipc_conn *c, const struct ipc_packet *p) {
         return 0;
 }
 
-static int put(struct ipc_conn *c, uint16_t type, uint16_t flags, uint32_t seq, const void *body, size_t body_n,
-               const int *fds, size_t n_fds) {
+static int put(struct ipc_conn *c, uint16_t type, uint16_t flags, uint32_t seq, const void *body,
+               size_t body_n, const int *fds, size_t n_fds) {
         if (c->dead)
                 return -ENOTCONN;
         if (n_fds > IPC_FDS_MAX || body_n > IPC_PACKET_MAX)
@@ -217,7 +217,9 @@ static int put(struct ipc_conn *c, uint16_t type, uint16_t flags, uint32_t seq, 
                 if (r != -EAGAIN)
                         return r;
         }
-        struct ipc_packet p = { .type = type, .flags = flags, .seq = seq, .body = body, .body_n = body_n, .n_fds = n_fds };
+        struct ipc_packet p = {
+                .type = type, .flags = flags, .seq = seq, .body = body, .body_n = body_n, .n_fds = n_fds
+        };
         if (n_fds > 0)
                 memcpy(p.fds, fds, n_fds * sizeof *fds);
         return enqueue(c, &p);
@@ -226,8 +228,8 @@ static int put(struct ipc_conn *c, uint16_t type, uint16_t flags, uint32_t seq, 
 static int flush(struct ipc_conn *c) {
         while (c->head) {
                 struct queued *q = c->head;
-                int r = ipc_send(c->fd, q->p.type, q->p.flags, q->p.seq, q->p.body, q->p.body_n, q->p.fds, q->p.n_fds,
-                                 NULL);
+                int r = ipc_send(c->fd, q->p.type, q->p.flags, q->p.seq, q->p.body, q->p.body_n, q->p.fds,
+                                 q->p.n_fds, NULL);
                 if (r == -EAGAIN)
                         return 0;
                 if (r < 0)
@@ -272,7 +274,7 @@ int ipc_conn_reply(struct ipc_conn *c, const struct ipc_packet *request, const v
 }
 
 int ipc_conn_reply_error(struct ipc_conn *c, const struct ipc_packet *request, const struct error *e) {
-        struct ipc_error m = { .code = e->code < 0 ? (uint32_t) -(int64_t) e->code : EIO };
+        struct ipc_error m = { .code = e->code < 0 ? (uint32_t) - (int64_t) e->code : EIO };
         if (m.code > 4095)
                 m.code = EIO;
         memcpy(m.message, e->msg, sizeof m.message);

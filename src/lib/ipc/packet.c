@@ -95,10 +95,9 @@ static void collect_fds(struct msghdr *msg, struct ipc_packet *p) {
 int ipc_recv(int fd, uint8_t *buf, struct ipc_packet *ret, struct error *err) {
         _Alignas(struct cmsghdr) uint8_t control[CMSG_SPACE(sizeof(int) * IPC_FDS_MAX)];
         struct iovec iov = { buf, IPC_PACKET_MAX };
-        struct msghdr msg = { .msg_iov = &iov,
-                              .msg_iovlen = 1,
-                              .msg_control = control,
-                              .msg_controllen = sizeof control };
+        struct msghdr msg = {
+                .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control
+        };
         ssize_t n;
         do
                 n = recvmsg(fd, &msg, MSG_CMSG_CLOEXEC);
@@ -142,8 +141,8 @@ static int address(const char *path, struct sockaddr_un *ret, struct error *err)
         *ret = (struct sockaddr_un){ .sun_family = AF_UNIX };
         size_t n = strlen(path);
         if (n == 0 || n >= sizeof ret->sun_path)
-                return error_set(err, -ENAMETOOLONG, "socket path \"%s\" is empty or longer than %zu bytes", path,
-                                 sizeof ret->sun_path - 1);
+                return error_set(err, -ENAMETOOLONG, "socket path \"%s\" is empty or longer than %zu bytes",
+                                 path, sizeof ret->sun_path - 1);
         memcpy(ret->sun_path, path, n);
         return 0;
 }
@@ -163,7 +162,8 @@ static int connect_to(const struct sockaddr_un *sa, int type, int *ret_fd) {
 static int clear_stale(const struct sockaddr_un *sa, int type, struct error *err) {
         struct stat st;
         if (lstat(sa->sun_path, &st) < 0)
-                return errno == ENOENT ? 0 : error_errno(err, errno, "could not look at \"%s\"", sa->sun_path);
+                return errno == ENOENT ? 0
+                                       : error_errno(err, errno, "could not look at \"%s\"", sa->sun_path);
         if (!S_ISSOCK(st.st_mode))
                 return error_set(err, -EEXIST, "\"%s\" is there and is not a socket", sa->sun_path);
         _cleanup_fd_ int fd = -EBADF;

@@ -130,9 +130,9 @@ static int teardown(void **state) {
         return 0;
 }
 
-#define RUN_UNTIL(f, cond)                                          \
-        while (!(cond))                                             \
-                assert_true(uv_run(&(f)->loop, UV_RUN_ONCE) != 0 || (cond))
+#define RUN_UNTIL(f, cond)                                                                                   \
+        while (!(cond))                                                                                      \
+        assert_true(uv_run(&(f)->loop, UV_RUN_ONCE) != 0 || (cond))
 
 static void call_and_reply(void **state) {
         struct fixture *f = *state;
@@ -297,7 +297,8 @@ static void garbage_ends_the_connection(void **state) {
 static void unreadable_error_reply(void **state) {
         struct fixture *f = *state;
         assert_int_equal(ipc_conn_call(f->a, IPC_QUERY, NULL, 0, NULL, 0, 0, on_reply, f), 0);
-        assert_int_equal(ipc_send(f->peer, IPC_QUERY, IPC_FLAG_REPLY | IPC_FLAG_ERROR, 1, "xx", 2, NULL, 0, NULL), 0);
+        assert_int_equal(
+                ipc_send(f->peer, IPC_QUERY, IPC_FLAG_REPLY | IPC_FLAG_ERROR, 1, "xx", 2, NULL, 0, NULL), 0);
         RUN_UNTIL(f, f->replies == 1);
         assert_int_equal(f->reply_err, -EPROTO);
         /* Success in an error's clothes. */
@@ -306,7 +307,8 @@ static void unreadable_error_reply(void **state) {
         size_t n;
         assert_int_equal(ipc_error_encode(&m, body, sizeof body, &n), 0);
         assert_int_equal(ipc_conn_call(f->a, IPC_QUERY, NULL, 0, NULL, 0, 0, on_reply, f), 0);
-        assert_int_equal(ipc_send(f->peer, IPC_QUERY, IPC_FLAG_REPLY | IPC_FLAG_ERROR, 2, body, n, NULL, 0, NULL), 0);
+        assert_int_equal(
+                ipc_send(f->peer, IPC_QUERY, IPC_FLAG_REPLY | IPC_FLAG_ERROR, 2, body, n, NULL, 0, NULL), 0);
         RUN_UNTIL(f, f->replies == 2);
         assert_int_equal(f->reply_err, -EPROTO);
         /* An answer to nothing is no event. */

@@ -214,12 +214,9 @@ static void sockets(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(one_packet),
-                cmocka_unit_test(descriptors_travel_and_close),
-                cmocka_unit_test(the_most_descriptors),
-                cmocka_unit_test(wrong_packets),
-                cmocka_unit_test(the_largest_packet),
-                cmocka_unit_test(sockets),
+                cmocka_unit_test(one_packet),           cmocka_unit_test(descriptors_travel_and_close),
+                cmocka_unit_test(the_most_descriptors), cmocka_unit_test(wrong_packets),
+                cmocka_unit_test(the_largest_packet),   cmocka_unit_test(sockets),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -20,12 +20,13 @@ static void v2_alone(void **state) {
 
 static void v1_beside_a_unified_one(void **state) {
         (void) state;
-        cgroup_locate("41 40 0:37 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n"
-                      "42 40 0:38 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
-                      "43 40 0:39 / /sys/fs/cgroup/pids rw master:3 propagate_from:2 - cgroup cgroup rw,pids\n"
-                      "44 40 0:40 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,xattr,name=systemd\n"
-                      "45 40 0:41 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n",
-                      "4:memory:/a/b\n3:cpu,cpuacct:/\n2:pids:/p\n1:name=systemd:/x\n0::/u\n", &w);
+        cgroup_locate(
+                "41 40 0:37 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n"
+                "42 40 0:38 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
+                "43 40 0:39 / /sys/fs/cgroup/pids rw master:3 propagate_from:2 - cgroup cgroup rw,pids\n"
+                "44 40 0:40 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,xattr,name=systemd\n"
+                "45 40 0:41 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n",
+                "4:memory:/a/b\n3:cpu,cpuacct:/\n2:pids:/p\n1:name=systemd:/x\n0::/u\n", &w);
         assert_string_equal(w.dir[CGROUP_UNIFIED], "/sys/fs/cgroup/unified");
         assert_string_equal(w.dir[CGROUP_MEMORY], "/sys/fs/cgroup/memory/a/b");
         assert_string_equal(w.dir[CGROUP_PIDS], "/sys/fs/cgroup/pids/p");
@@ -68,8 +69,10 @@ static void escapes_of_mountinfo(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(v2_alone),          cmocka_unit_test(v1_beside_a_unified_one),
-                cmocka_unit_test(inside_a_container), cmocka_unit_test(nothing_and_nonsense),
+                cmocka_unit_test(v2_alone),
+                cmocka_unit_test(v1_beside_a_unified_one),
+                cmocka_unit_test(inside_a_container),
+                cmocka_unit_test(nothing_and_nonsense),
                 cmocka_unit_test(escapes_of_mountinfo),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -84,6 +84,7 @@ static void sizes(void **state) {
 }
 
 int main(void) {
-        const struct CMUnitTest tests[] = { cmocka_unit_test(clone_is_equal_and_sparse), cmocka_unit_test(sizes) };
+        const struct CMUnitTest tests[] = { cmocka_unit_test(clone_is_equal_and_sparse),
+                                            cmocka_unit_test(sizes) };
         return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -69,8 +69,9 @@ static void arguments_of_an_order(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(flags_of_cpuinfo),  cmocka_unit_test(engines), cmocka_unit_test(names_of_variants),
-                cmocka_unit_test(uids),              cmocka_unit_test(arguments_of_an_order),
+                cmocka_unit_test(flags_of_cpuinfo),      cmocka_unit_test(engines),
+                cmocka_unit_test(names_of_variants),     cmocka_unit_test(uids),
+                cmocka_unit_test(arguments_of_an_order),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
 }

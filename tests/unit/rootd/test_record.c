@@ -109,9 +109,15 @@ static void every_missing_line_is_seen(void **state) {
 static void wrong_values(void **state) {
         (void) state;
         static const char *const wrong[][2] = {
-                { "state=live", "state=alive" },    { "slot=4095", "slot=-1" },  { "slot=4095", "slot=4294967296" },
-                { "cpus=2", "cpus=" },              { "cpus=2", "cpus=2x" },     { "mode=restore", "mode=0123456789abcdef" },
-                { "id=abc", "id=../" },             { "vm_pid=17", "vm_pid 17" }, { "vm_pid=17", "other=17" },
+                { "state=live", "state=alive" },
+                { "slot=4095", "slot=-1" },
+                { "slot=4095", "slot=4294967296" },
+                { "cpus=2", "cpus=" },
+                { "cpus=2", "cpus=2x" },
+                { "mode=restore", "mode=0123456789abcdef" },
+                { "id=abc", "id=../" },
+                { "vm_pid=17", "vm_pid 17" },
+                { "vm_pid=17", "other=17" },
         };
         load();
         for (size_t i = 0; i < ARRAY_SIZE(wrong); i++) {
