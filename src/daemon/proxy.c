@@ -28,6 +28,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "base/log.h"
 #include "guest.h"
 #include "io/http_client.h"
 #include "proxy_head.h"
@@ -147,6 +148,11 @@ static void exchange_break(struct exchange *ex) {
 
 /* The guest side failed with a negative errno before there was anything of an answer. */
 static void exchange_unreachable(struct exchange *ex, int err) {
+        const char *why = ex->call ? http_call_reason(ex->call) : NULL;
+
+        /* Not the target: it may hold a signature. */
+        log_debug("sandbox %s, port %u: %s without an answer over %s connection: %s", ex->t.id, ex->t.port,
+                  http_x_head(ex->x)->method, ex->kept ? "a kept" : "a new", why ? why : strerror(-err));
         if (err == -ECONNREFUSED && ex->t.port != AGENT_PORT)
                 exchange_refuse(ex, 502, "port_closed", "The sandbox is running but port is not open", true);
         else if (err == -ENOENT)
@@ -312,13 +318,13 @@ static void exchange_connect(struct exchange *ex);
 static void on_call_error(void *arg, int err) {
         struct exchange *ex = arg;
 
-        http_call_free(ex->call);
-        ex->call = NULL;
         if (ex->answered)
                 exchange_break(ex);
-        else if (may_repeat(ex))
+        else if (may_repeat(ex)) {
+                http_call_free(ex->call);
+                ex->call = NULL;
                 exchange_connect(ex);
-        else
+        } else
                 exchange_unreachable(ex, err);
 }
 
