@@ -55,7 +55,7 @@ static int run_mke2fs(struct build *b, const char *image, struct error *err) {
 
         (void) snprintf(time, sizeof time, "E2FSPROGS_FAKE_TIME=%llu", (unsigned long long) b->epoch);
         (void) snprintf(epoch, sizeof epoch, "SOURCE_DATE_EPOCH=%llu", (unsigned long long) b->epoch);
-        (void) snprintf(journal, sizeof journal, "size=%u", b->disk_bytes < JOURNAL_SMALL_BELOW ? 4 : 32); /* MiB */
+        (void) snprintf(journal, sizeof journal, "size=%u", b->disk_bytes < JOURNAL_SMALL_BELOW ? 4u : 32u); /* MiB */
         c.argv = argv;
         c.env = env;
         c.no_network = true;

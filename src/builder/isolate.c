@@ -119,7 +119,7 @@ int isolate_mounts(const char *const *keep, struct error *err) {
         int fds[ISOLATE_KEEP_MAX], r = 0;
         size_t n = 0, kept = 0;
 
-        for (; keep[kept] && kept < ISOLATE_KEEP_MAX; kept++)
+        for (; kept < ISOLATE_KEEP_MAX && keep[kept]; kept++)
                 fds[kept] = open(keep[kept], O_PATH | O_CLOEXEC);
 
         if (realpath(RESOLV_CONF, target))

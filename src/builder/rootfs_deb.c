@@ -70,7 +70,6 @@ static int include_list(const struct build *b, struct buf *out, struct error *er
 
 int rootfs_from_packages(struct build *b, struct error *err) {
         _cleanup_buf_ struct buf include = BUF_INIT(64 * 1024);
-        _cleanup_fd_ int root = -EBADF;
         char sources[BUILD_PATH_MAX + 128], arch[64];
         struct counter counter = { .b = b };
         struct child c = CHILD_INIT;

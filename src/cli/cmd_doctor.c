@@ -49,11 +49,19 @@ struct doctor {
 /* A whole word of /proc/cpuinfo's first line of flags. */
 static bool cpu_has(const char *cpuinfo, const char *flag) {
         const char *line = strstr(cpuinfo, "\nflags");
-        size_t n = strlen(flag), end = line ? strcspn(line + 1, "\n") + 1 : 0;
+        size_t n = strlen(flag);
 
-        for (const char *p = line; p && (p = strstr(p + 1, flag)) && p + n <= line + end;)
-                if (p[-1] == ' ' && (p[n] == ' ' || p[n] == '\n' || p[n] == '\0'))
+        if (!line)
+                return false;
+        const char *end = line + 1 + strcspn(line + 1, "\n");
+        for (const char *p = line + 1; p < end; p += strspn(p, " \t:")) {
+                size_t word = strcspn(p, " \t:\n");
+                if (word == n && memcmp(p, flag, n) == 0)
                         return true;
+                p += word;
+                if (*p == '\n')
+                        break;
+        }
         return false;
 }
 

@@ -10,6 +10,11 @@ PR_SET_PDEATHSIG = 1
 libc = ctypes.CDLL(None, use_errno=True)
 
 
+def sanitizers():
+    """So that the tests can be run with a build that has them."""
+    return {k: v for k, v in os.environ.items() if k in ('ASAN_OPTIONS', 'UBSAN_OPTIONS')}
+
+
 class Process:
     """pid is that of the namespace's PID 1 seen from here."""
 
@@ -54,7 +59,7 @@ class Process:
             if tar_fd is not None:
                 os.dup2(tar_fd, 3)
             os.closerange(4 if tar_fd is not None else 3, 256)
-            os.execve(argv[0], argv, env or {'PATH': '/usr/sbin:/usr/bin:/sbin:/bin'})
+            os.execve(argv[0], argv, env or {'PATH': '/usr/sbin:/usr/bin:/sbin:/bin', **sanitizers()})
         os.write(pid_w, str(child).encode())
         status = os.waitpid(child, 0)[1]
         os._exit(os.waitstatus_to_exitcode(status) & 0xff)

@@ -23,12 +23,12 @@ static int setup(void **state) {
         return 0;
 }
 
-static const char *lines[8];
+static char lines[8][128];
 static unsigned n_lines;
 static void on_line(void *arg, const char *line) {
         (void) arg;
         if (n_lines < 8)
-                lines[n_lines++] = strdup(line);
+                (void) snprintf(lines[n_lines++], sizeof lines[0], "%s", line);
 }
 
 static int sh(const char *script) {
