@@ -58,7 +58,8 @@ static void print_line(struct logs *l, const char *line) {
                 return;
         }
         text_put(stdout, member_str(j, "time"));
-        printf(" %-5s ", *member_str(j, "level") ? text_safe(member_str(j, "level")) : "-");
+        _cleanup_free_ char *level = text_safe(*member_str(j, "level") ? member_str(j, "level") : "-");
+        printf(" %-5s ", level);
         text_put(stdout, member_str(j, "event"));
         if (*member_str(j, "message")) {
                 fputs(": ", stdout);
