@@ -41,6 +41,7 @@
 #define AT_RECURSIVE 0x8000
 #endif
 #define BUILD_FILES_MAX 65536
+#define BUILD_OOM_ADJ 500
 #define ENV_MAX 16
 #define KEEP_MAX 4
 #define RESOLVER_MAX (64 * 1024)
@@ -230,6 +231,8 @@ static _Noreturn void porter_main(struct rootd *r, const struct build_start *s, 
         _Static_assert(CGROUP_KIND_MAX_ == 5, "all bases are kept");
         confine_descriptors(keep, ARRAY_SIZE(keep));
         int res = cgroup_enter_v1(&r->cgroups, s->leaf, &e);
+        if (res == 0)
+                res = confine_oom(BUILD_OOM_ADJ, &e);
         if (res == 0)
                 res = arrange_mounts(r, s, &e);
         pid_t pid = 0;

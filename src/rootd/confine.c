@@ -53,13 +53,19 @@ static int limit(int resource, uint64_t value, struct error *err) {
         return 0;
 }
 
-static int set_limits(const struct confine *c, struct error *err) {
+int confine_oom(int adj, struct error *err) {
         char text[16];
         _cleanup_fd_ int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
-        int n = snprintf(text, sizeof text, "%d", c->oom_score_adj);
+        int n = snprintf(text, sizeof text, "%d", adj);
         if (fd >= 0 && write(fd, text, (size_t) n) < 0 && errno != EACCES)
                 return error_errno(err, errno, "cannot set oom_score_adj");
-        int r = limit(RLIMIT_NOFILE, c->files, err);
+        return 0;
+}
+
+static int set_limits(const struct confine *c, struct error *err) {
+        int r = confine_oom(c->oom_score_adj, err);
+        if (r == 0)
+                r = limit(RLIMIT_NOFILE, c->files, err);
         if (r == 0)
                 r = limit(RLIMIT_NPROC, c->processes, err);
         /* 1 rather than 0: with a core_pattern that is a pipe, only 1 stops the dump. */

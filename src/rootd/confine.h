@@ -22,6 +22,8 @@ struct confine {
 
 /* Signals to their defaults, none blocked, a session of its own, the usual priority. */
 void confine_signals(void);
+/* How early the kernel's out-of-memory killer takes this process; ours is not to be inherited. */
+int confine_oom(int adj, struct error *err);
 /* Closes every descriptor above 2 but these. */
 void confine_descriptors(const int *keep, size_t n);
 /* Limits, then identity, then capabilities: after it nothing can be won back. */

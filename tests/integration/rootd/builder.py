@@ -44,7 +44,7 @@ def mount(source, target, fs, flags):
 
 fds = sorted(int(n) for n in os.listdir('/proc/self/fd'))
 say(args=args, uid=os.getuid(), pid=os.getpid(), environ=sorted(os.environ), map=text('/proc/self/uid_map').split(),
-    fds=fds, groups=os.getgroups())
+    fds=fds, groups=os.getgroups(), oom=int(text('/proc/self/oom_score_adj')))
 work = args.get('--packages', '')
 if work == 'escape':
     say(writable=writable(), home=os.listdir('/home'), root=os.listdir('/root'), run=os.listdir('/run'),

@@ -54,6 +54,8 @@ def test_programs_are_confined(placer):
         assert ask('limits()')['RLIMIT_CORE'] == [1, 1]
         assert ask('limits()')['RLIMIT_NOFILE'][1] <= 1024
         assert ask('open("/proc/self/environ").read()') == ''
+        assert int(ask('open("/proc/self/oom_score_adj").read()')) == (200 if ask is w else 400)
+        assert ask('os.nice(0)') == 0
         assert ask('writable()') == []
         for path in ('/etc/passwd', '/root', '/home', '/var/lib', '/run', '/sys', '/dev/kvm', '/dev/net', '/proc/sys',
                      placer.rootd.run, placer.rootd.data):

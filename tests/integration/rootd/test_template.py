@@ -43,7 +43,7 @@ def test_builder_has_its_contract(rootd):
     assert said['args'] == {'--dir': d, '--source': 'packages', '--disk-bytes': str(123 * MB), '--suite': 'bookworm',
                             '--agent': rootd.libexec + '/cspace-agent', '--cache': rootd.data + '/cache/r0',
                             '--packages': 'make', '--timeout': '60'} or said['args']['--cache'].startswith(rootd.data + '/cache/r')
-    assert said['uid'] == 0 and said['pid'] == 1 and said['groups'] == []
+    assert said['uid'] == 0 and said['pid'] == 1 and said['groups'] == [] and said['oom'] == 500
     assert said['map'][0] == '0' and said['map'][2] == '65536' and int(said['map'][1]) >= 2080000000
     assert set(said['environ']) <= {'PATH', 'LC_CTYPE', 'http_proxy', 'https_proxy', 'no_proxy', 'HTTP_PROXY', 'HTTPS_PROXY',
                                     'NO_PROXY', 'ftp_proxy', 'all_proxy', 'ALL_PROXY'}
