@@ -32,6 +32,7 @@ struct http_conn {
         uv_idle_t kick;             /* runs the connection from the loop */
         uv_timer_t timer;
         unsigned n_open;            /* uv handles not yet closed */
+        bool second_look;           /* overdue, but input may be waiting */
         uint64_t timer_at;          /* when the timer fires, 0: not armed */
         uint64_t rx_ms;             /* last input, or begin of the state that waits for input */
         uint64_t head_ms;           /* first byte of the head under way; 0: none */

@@ -451,9 +451,18 @@ static void on_timer(uv_timer_t *t) {
         uint64_t at;
         enum overdue what = conn_deadline(c, &at);
         if (what == OVERDUE_NONE || at > uv_now(t->loop)) {
+                c->second_look = false;
                 update_timer(c);
                 return;
         }
+        /* When this process was held up, timers are served before the input that came meanwhile. */
+        if (!c->second_look) {
+                c->second_look = true;
+                c->timer_at = uv_now(t->loop) + 1;
+                (void) uv_timer_start(&c->timer, on_timer, 1, 0);
+                return;
+        }
+        c->second_look = false;
         switch (what) {
         case OVERDUE_HEAD:
                 refuse(c, 408, "the request did not arrive in time");

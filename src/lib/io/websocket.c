@@ -28,6 +28,7 @@
 
 #define HELD_SLACK (64u * 1024) /* messages in wslay's read-ahead, with their heads */
 #define FRAME_HEAD_MAX 14
+#define SILENT_PINGS_MAX 2      /* counted, not timed: this process may have been held up itself */
 #define FRAGMENTS_MAX 4096      /* wslay keeps each fragment in an allocation of its own */
 #define IN_MAX (4u * 1024 * 1024) /* one piece of a stream is far smaller */
 
@@ -50,8 +51,7 @@ struct websocket {
         struct buf in;      /* received while nothing could be taken */
         struct buf out;
         struct buf held;
-        uint64_t rx_ms;
-        unsigned keepalive_ms;
+        unsigned silent_pings; /* since the last input */
         int code;           /* for on_close; 0: not known yet */
         char reason[WEBSOCKET_REASON_MAX + 1];
         unsigned n_fragments; /* of the message that is being joined */
@@ -329,7 +329,7 @@ static void ws_run(struct websocket *w) {
 
 static void s_data(void *arg, const uint8_t *data, size_t n) {
         struct websocket *w = arg;
-        w->rx_ms = uv_now(w->timer.loop);
+        w->silent_pings = 0;
         w->cur = data;
         w->cur_n = n;
         ws_run(w);
@@ -391,7 +391,6 @@ int websocket_new(uv_loop_t *loop, enum websocket_role role, struct stream *s, s
         (void) uv_idle_init(loop, &w->kick);
         (void) uv_timer_init(loop, &w->timer);
         w->n_open = 2;
-        w->rx_ms = uv_now(loop);
         stream_set_handler(s, &ws_stream_handler, w);
         kick(w);
         *ret = w;
@@ -448,7 +447,7 @@ void websocket_read_pause(struct websocket *w) {
 
 void websocket_read_resume(struct websocket *w) {
         w->paused = false;
-        w->rx_ms = uv_now(w->timer.loop);
+        w->silent_pings = 0;
         kick(w);
 }
 
@@ -459,22 +458,21 @@ static void on_timer(uv_timer_t *t) {
                 check_end(w);
                 return;
         }
-        uint64_t now = uv_now(t->loop);
         if (!w->reading) /* it could not have been heard */
-                w->rx_ms = now;
-        if (now - w->rx_ms >= 2 * (uint64_t) w->keepalive_ms) {
+                w->silent_pings = 0;
+        if (w->silent_pings == SILENT_PINGS_MAX) {
                 w->lost = true;
                 check_end(w);
                 return;
         }
+        w->silent_pings++;
         (void) websocket_ping(w);
 }
 
 void websocket_keepalive(struct websocket *w, unsigned ms) {
         if (w->closing || w->done)
                 return;
-        w->keepalive_ms = ms;
-        w->rx_ms = uv_now(w->timer.loop);
+        w->silent_pings = 0;
         if (ms)
                 (void) uv_timer_start(&w->timer, on_timer, ms, ms);
         else

@@ -71,8 +71,8 @@ int websocket_check_answer(const struct http1_head *h, const char *key, struct e
 /* Takes s (closed on failure too). */
 int websocket_new(uv_loop_t *loop, enum websocket_role role, struct stream *s, size_t max_message,
                   const struct websocket_handler *h, void *arg, struct websocket **ret, struct error *err);
-/* Pings an idle peer every ms and gives up (WEBSOCKET_ABNORMAL) on one that sends nothing for twice
- * that time while reading is not paused; 0 turns it off. */
+/* Pings the peer every ms and gives up (WEBSOCKET_ABNORMAL) on one that lets two pings pass without
+ * sending anything while reading is not paused; 0 turns it off. */
 void websocket_keepalive(struct websocket *w, unsigned ms);
 /* 0, -ENOBUFS (wait for on_drain; nothing was queued), -EPIPE after a close, -ENOMEM. The message is
  * the two pieces a and b one after the other. */

@@ -410,7 +410,7 @@ static void test_curl(void **state) {
         }
         struct world w;
         world_init(&w);
-#define CURL "curl -sS --noproxy '*' --max-time 20 "
+#define CURL "curl -sS --noproxy '*' --max-time 100 "
         shell(&w, CURL "\"$U/bytes?n=3000000\" | wc -c | tr -d ' \n'", 0, "3000000");
         shell(&w, CURL "\"$U/bytes?n=3000000&chunked=1\" | wc -c | tr -d ' \n'", 0, "3000000");
         shell(&w, CURL "-0 \"$U/bytes?n=3000000&chunked=1\" | wc -c | tr -d ' \n'", 0, "3000000");
@@ -444,7 +444,7 @@ static void test_python_client(void **state) {
         shell(&w,
               "python3 - <<'EOF'\n"
               "import http.client, os\n"
-              "c = http.client.HTTPConnection('127.0.0.1', int(os.environ['PORT']), timeout=20)\n"
+              "c = http.client.HTTPConnection('127.0.0.1', int(os.environ['PORT']), timeout=100)\n"
               "for chunked in (0, 1):\n"
               "    c.request('GET', f'/bytes?n=100000&chunked={chunked}')\n"
               "    r = c.getresponse()\n"

@@ -873,8 +873,8 @@ static void test_upgrade_refused(void **state) {
 
 static void test_timeouts(void **state) {
         (void) state;
-        struct http_server_config cfg = { .idle_timeout_ms = 60, .head_timeout_ms = 40, .body_timeout_ms = 50,
-                                          .write_timeout_ms = 70 };
+        struct http_server_config cfg = { .idle_timeout_ms = 400, .head_timeout_ms = 300, .body_timeout_ms = 350,
+                                          .write_timeout_ms = 450 };
         struct fixture f;
         /* Idle: closed without a word; also after a request. */
         setup(&f, &cfg);
@@ -918,7 +918,7 @@ static void test_timeouts(void **state) {
         f.on_request = pause_body;
         say(&f, POST(5) "he");
         RUN_UNTIL(&f.loop, f.n == 1);
-        uint64_t until = uv_now(&f.loop) + 150;
+        uint64_t until = uv_now(&f.loop) + 700;
         while (uv_now(&f.loop) < until) {
                 uv_run(&f.loop, UV_RUN_NOWAIT);
                 usleep(2000);
@@ -936,7 +936,7 @@ static void test_timeouts(void **state) {
         setup(&f, &cfg);
         say(&f, GET);
         RUN_UNTIL(&f.loop, f.n == 1);
-        until = uv_now(&f.loop) + 150;
+        until = uv_now(&f.loop) + 700;
         while (uv_now(&f.loop) < until) {
                 uv_run(&f.loop, UV_RUN_NOWAIT);
                 usleep(2000);
