@@ -504,7 +504,6 @@ int db_open(uv_loop_t *loop, const char *path, struct db **ret, struct error *er
         r = uv_async_init(loop, &db->async, on_async);
         if (r >= 0) {
                 db->async.data = db;
-                uv_unref((uv_handle_t *) &db->async);
                 r = uv_thread_create(&db->thread, thread_main, db);
                 if (r < 0)
                         uv_close((uv_handle_t *) &db->async, on_async_closed);
