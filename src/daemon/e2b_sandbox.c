@@ -124,9 +124,19 @@ static void on_durable(void *arg, int err, const struct error *e) {
 
 /* --- create ----------------------------------------------------------------------------------- */
 
+/* The client never learns the id of a sandbox that did not start, so it is not kept for it. */
+static void create_failed(struct wait *w, const struct op *o) {
+        struct error err = ERROR_INIT;
+        struct op *del;
+
+        api_error(w->r, o->code, "%s", o->message);
+        if (w->s->state == SANDBOX_FAILED)
+                (void) sandbox_delete(w->r->app, w->s, "it did not start", "", NULL, NULL, NULL, &del, &err);
+}
+
 static void create_done(struct wait *w, struct op *o) {
         if (o && o->state == OP_FAILED)
-                api_error(w->r, o->code, "%s", o->message);
+                create_failed(w, o);
         else if (!o || o->state == OP_RUNNING)
                 api_error(w->r, API_GUEST_TIMEOUT, "the sandbox did not start in time");
         else
