@@ -83,7 +83,8 @@ static void quiesced(void *arg, int err) {
         identity_forget(&a->identity);
         a->stopping = false;
         sync();
-        (void) malloc_trim(0);
+        /* The heap stays as it is: what is in a template costs its clones nothing, and taking pages
+         * back from the kernel would cost each of them its first moments. */
         if (x) {
                 http_x_set_ops(x, &sent_ops, e);
                 if (err < 0)

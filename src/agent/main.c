@@ -240,6 +240,8 @@ static int run(struct options *o, bool pid1) {
         (void) mallopt(M_MMAP_THRESHOLD, 128 * 1024);
         (void) mallopt(M_TRIM_THRESHOLD, 256 * 1024);
         (void) mallopt(M_ARENA_MAX, 1);
+        for (int sig = 1; sig < NSIG; sig++) /* what whoever started the agent ignored is not for commands */
+                (void) signal(sig, SIG_DFL);
         (void) signal(SIGPIPE, SIG_IGN);
         (void) umask(022);
         (void) setenv("UV_THREADPOOL_SIZE", THREADS, 0);

@@ -182,6 +182,13 @@ static void on_over(void *arg) {
         free(r);
 }
 
+/* A stream whose reader has gone would otherwise be noticed at its next message. */
+static void on_eof(void *arg) {
+        struct rpc *r = arg;
+        if (r->method->stream && !r->ended)
+                http_x_abort(r->x);
+}
+
 static void drop(void *arg) {
         free(arg);
 }
@@ -200,7 +207,9 @@ static int unframe(struct buf *body, const uint8_t **ret, size_t *ret_n) {
 }
 
 static void on_body(void *arg, struct http_x *x, struct buf *body) {
-        static const struct http_x_ops ops = { .on_drain = on_drain, .on_abort = on_over, .on_done = on_over };
+        static const struct http_x_ops ops = {
+                .on_drain = on_drain, .on_eof = on_eof, .on_abort = on_over, .on_done = on_over
+        };
         struct rpc *r = arg;
         struct error e = ERROR_INIT;
         http_x_set_ops(x, &ops, r);

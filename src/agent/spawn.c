@@ -55,11 +55,16 @@ struct child {
 
 /* --- in the child --------------------------------------------------------------------------- */
 
+/* No handler of the agent may run in the child once signals are let in. clone3 has cleared them
+ * (CLONE_CLEAR_SIGHAND); what is ignored stays so, and that is SIGPIPE alone (main.c). */
 static void reset_signals(void) {
         struct sigaction dfl = { .sa_handler = SIG_DFL };
+        (void) sigaction(SIGPIPE, &dfl, NULL);
+#ifndef __x86_64__
         for (int sig = 1; sig < NSIG; sig++)
                 if (sig != SIGKILL && sig != SIGSTOP)
                         (void) sigaction(sig, &dfl, NULL);
+#endif
 }
 
 /* fds[i] may itself be 0..2, so all are moved out of the way first. */
@@ -213,7 +218,7 @@ static long clone3_on(struct clone_args *args, int (*fn)(void *), void *arg) {
 
 static long clone_child(struct child *c, void *stack) {
         struct clone_args args = {
-                .flags = CLONE_VM | CLONE_VFORK,
+                .flags = CLONE_VM | CLONE_VFORK | CLONE_CLEAR_SIGHAND,
                 .exit_signal = SIGCHLD,
                 .stack = (uint64_t) (uintptr_t) stack,
                 .stack_size = STACK_SIZE,

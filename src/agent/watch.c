@@ -3,7 +3,7 @@
 /*
  * A tree needs a watch for each folder, and a folder that appears is watched only a moment after it
  * appeared. What was made in it meanwhile would be missed; so after adding the watch the folder is
- * read, and its entries are reported as created. An entry made between the two steps comes twice,
+ * read, and its entries are reported as created (and files with content as written). An entry made between the two steps comes twice,
  * once read and once as an event: names reported from reading are remembered, and the first
  * creation event of such a name is dropped.
  *
@@ -33,6 +33,10 @@
         (IN_CREATE | IN_MODIFY | IN_ATTRIB | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO | IN_DELETE_SELF | IN_MOVE_SELF | \
          IN_ONLYDIR | IN_DONT_FOLLOW | IN_EXCL_UNLINK)
 #define EVENT_BUFFER (64 * 1024)
+
+/* First character of an entry of watcher.found */
+#define FOUND '-'
+#define FOUND_WRITTEN 'W'
 
 struct watchers {
         uv_loop_t *loop;
@@ -81,10 +85,13 @@ static int scan_entries(struct watcher *w, const char *rel, const char *path) {
                 if ((*rel ? path_join(rel, de->d_name, child) : str_copy(child, sizeof child, de->d_name)) < 0 ||
                     full_path(w, child, full) < 0)
                         continue;
-                bool dir = de->d_type == DT_DIR ||
-                           (de->d_type == DT_UNKNOWN && lstat(full, &st) == 0 && S_ISDIR(st.st_mode));
-                if (w->ready)
-                        r = watch_names_add(&w->found, child);
+                bool known = lstat(full, &st) == 0;
+                bool dir = known && S_ISDIR(st.st_mode);
+                if (w->ready && known) {
+                        char found[PATH_MAX + 1] = { S_ISREG(st.st_mode) && st.st_size > 0 ? FOUND_WRITTEN : FOUND };
+                        memcpy(found + 1, child, strlen(child) + 1);
+                        r = watch_names_add(&w->found, found);
+                }
                 if (r == 0 && dir && w->recursive)
                         r = watch_names_add(&w->todo, child);
         }
@@ -201,10 +208,12 @@ static void scanned(void *arg) {
         /* The names found count as created; their events, if any, are still to come. */
         w->scanning = true; /* keeps w alive in the callbacks */
         while (w->all && w->found.n > 0) {
-                char *rel = watch_names_take(&w->found);
+                char *found = watch_names_take(&w->found), *rel = found + 1;
                 (void) watch_map_expect(&w->map, rel);
                 tell(w, WATCH_CREATE, rel);
-                free(rel);
+                if (w->all && *found == FOUND_WRITTEN)
+                        tell(w, WATCH_WRITE, rel);
+                free(found);
         }
         if (w->all && w->scan_r < 0)
                 w->ops->on_lost(w->arg, w->scan_err.code, w->scan_err.msg);

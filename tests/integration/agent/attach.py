@@ -16,16 +16,16 @@ class Attach:
         query = '' if offset is None else f'?offset={offset}'
         self.s.sendall(f'GET /cspace/v1/processes/{pid}/attach{query} HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\n'
                        f'Upgrade: cspace-attach\r\nX-Access-Token: {TOKEN}\r\n\r\n'.encode())
-        self.buf = b''
         head = b''
         while b'\r\n\r\n' not in head:
             d = self.s.recv(4096)
             if not d:
                 raise EOFError(head)
             head += d
-        head, _, self.buf = head.partition(b'\r\n\r\n')
+        head, _, rest = head.partition(b'\r\n\r\n')
+        self.buf = bytearray(rest)
         self.status = int(head.split()[1])
-        self.out, self.err = b'', b''
+        self.out, self.err = bytearray(), bytearray()
         self.offset = offset or 0
         self.window = 0
         self.started = self.exit = self.error = None
@@ -45,7 +45,8 @@ class Attach:
                 return None
             self.buf += d
         kind, n = struct.unpack('>BI', self.buf[:5])
-        p, self.buf = self.buf[5:5 + n], self.buf[5 + n:]
+        p = bytes(self.buf[5:5 + n])
+        del self.buf[:5 + n]
         if kind in (STDOUT, STDERR, PTY):
             off = struct.unpack('>Q', p[:8])[0]
             assert off == self.offset, (off, self.offset)
@@ -75,6 +76,14 @@ class Attach:
             if ack and f[0] in (STDOUT, STDERR, PTY):
                 self.ack()
         return self
+
+    def until_frame(self, kind):
+        while True:
+            f = self.frame()
+            if f is None:
+                raise EOFError
+            if f[0] == kind:
+                return f[1]
 
     def finish(self, ack=True):
         return self.until(lambda a: a.exit or a.error, ack)

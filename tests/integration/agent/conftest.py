@@ -97,7 +97,7 @@ class Stream:
 
 class Result:
     def __init__(self, stream):
-        self.stdout = self.stderr = self.pty = b''
+        out = {'stdout': bytearray(), 'stderr': bytearray(), 'pty': bytearray()}
         self.pid = self.end = None
         self.keepalives = 0
         for m in stream:
@@ -106,12 +106,13 @@ class Result:
                 self.pid = e['start']['pid']
             elif 'data' in e:
                 for k, v in e['data'].items():
-                    setattr(self, k, getattr(self, k) + base64.b64decode(v))
+                    out[k] += base64.b64decode(v)
             elif 'keepalive' in e:
                 self.keepalives += 1
             else:
                 self.end = e['end']
         self.error = stream.error
+        self.stdout, self.stderr, self.pty = (bytes(out[k]) for k in ('stdout', 'stderr', 'pty'))
 
     @property
     def code(self):

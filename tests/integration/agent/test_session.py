@@ -239,7 +239,7 @@ def test_ack_frees_what_was_kept(agent):
     a.until(lambda x: x.out)
     a.send(ACK, (5).to_bytes(8, 'big'))
     a.send(PING)
-    a.until(lambda x: x.frame()[0] == PONG)
+    a.until_frame(PONG)
     a.close()
     b = Attach(agent, pid, 0)
     b.until(lambda x: x.out)
@@ -256,7 +256,7 @@ def test_bad_frames(agent):
     a.send(RESIZE, b'x')
     a.send(ACK, b'short')
     a.send(PING)
-    assert a.until(lambda x: x.frame()[0] == PONG)
+    a.until_frame(PONG)
     a.s.sendall(b'\x01\xff\xff\xff\xff')
     a.until(lambda x: x.error)
     assert a.error['code'] == 'protocol_error'

@@ -121,7 +121,8 @@ static void held_output(void **state) {
 static void kill_tree(void **state) {
         (void) state;
         struct seen s;
-        struct proc *p = start(&s, false, "(sleep 100 & sleep 101 & wait) & setsid sleep 102 & echo $$; wait", 0);
+        struct proc *p = start(&s, false, "(sleep 100 & sleep 101 & wait) & setsid sleep 102 & until pgrep -fx 'sleep 100' && "
+                               "pgrep -fx 'sleep 101' && pgrep -fx 'sleep 102'; do :; done >/dev/null; echo all; wait", 0);
         while (s.out[PROC_STDOUT].len == 0)
                 (void) uv_run(&loop, UV_RUN_ONCE);
         assert_int_equal(proc_signal(p, SIGKILL), 0);
