@@ -4,7 +4,6 @@
 #include "control.h"
 
 #include <errno.h>
-#include <malloc.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>

@@ -111,7 +111,7 @@ int control_call(uv_loop_t *loop, struct link *l, const struct control_request *
         uv_timer_init(loop, &c->timer);
         c->timer.data = c;
         struct stream *s;
-        int e = link_open_early(l, "control", &s);
+        int e = link_open_early(l, r->authority ? r->authority : "control", &s);
         if (e < 0)
                 e = error_errno(err, e, "agent: %s %s", r->method, r->path);
         else

@@ -24,6 +24,7 @@ typedef char *(*control_body)(void *arg);
 
 struct control_request {
         const char *method, *path;
+        const char *authority; /* NULL: "control" */
         control_body body; /* NULL: none */
         unsigned timeout_ms;
         control_cb cb;

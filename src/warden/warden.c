@@ -73,6 +73,7 @@ struct warden {
         } snapshot, stop;
         unsigned stop_ms;
         struct control_call *stats_call;
+        struct control_call *warm_calls[2];
 };
 
 const char *warden_state_name(enum warden_state s) {
@@ -127,6 +128,8 @@ static void cancel_calls(struct warden *w) {
         control_cancel(w->snapshot.call);
         control_cancel(w->stop.call);
         control_cancel(w->stats_call);
+        for (size_t i = 0; i < ARRAY_SIZE(w->warm_calls); i++)
+                control_cancel(w->warm_calls[i]);
 }
 
 /* The VM has ended, for whatever reason: the one place where all that depends on it is let go. */
@@ -248,7 +251,14 @@ static void on_identified(void *arg, int err, const struct error *e, const json_
 static void send_identity(struct warden *w) {
         if (!w->identify.cb || w->identify.call || !guest_up(w->guest))
                 return;
-        const struct control_request r = { "POST", "/control/init", identify_body, INIT_TIMEOUT_MS, on_identified, w };
+        const struct control_request r = {
+                .method = "POST",
+                .path = "/control/init",
+                .body = identify_body,
+                .timeout_ms = INIT_TIMEOUT_MS,
+                .cb = on_identified,
+                .arg = w,
+        };
         struct error e = ERROR_INIT;
         if (!w->identify.sent_us)
                 w->identify.sent_us = clock_mono_us();
@@ -256,9 +266,39 @@ static void send_identity(struct warden *w) {
                 finish_identify(w, e.code, &e);
 }
 
+static void on_warmed(void *arg, int err, const struct error *e, const json_t *answer) {
+        struct control_call **slot = arg;
+        (void) err;
+        (void) e;
+        (void) answer;
+        *slot = NULL;
+}
+
+/* A VM that waits to be given to somebody uses the time: what it is asked here goes the way that its
+ * identity and the first command will, and is translated by then. */
+static void warm_up(struct warden *w) {
+        static const char agent_api[] = "127.0.0.1:49983";
+        _Static_assert(AGENT_PORT == 49983, "authority of the agent's API");
+        const struct control_request asked[ARRAY_SIZE(w->warm_calls)] = {
+                { .method = "GET", .path = "/control/stats" },
+                { .method = "GET", .path = "/health", .authority = agent_api },
+        };
+        for (size_t i = 0; i < ARRAY_SIZE(asked); i++) {
+                struct control_request r = asked[i];
+                r.timeout_ms = STATS_TIMEOUT_MS;
+                r.cb = on_warmed;
+                r.arg = &w->warm_calls[i];
+                if (!w->warm_calls[i])
+                        (void) control_call(w->loop, warden_link(w), &r, &w->warm_calls[i], NULL);
+        }
+}
+
 static void is_up(struct warden *w) {
         set_state(w, WARDEN_RUNNING, "");
-        send_identity(w);
+        if (w->identify.cb)
+                send_identity(w);
+        else if (w->mode == WARDEN_RESTORE && !w->identified)
+                warm_up(w);
         data_link_up(w->data);
 }
 
@@ -280,7 +320,13 @@ static void on_guest_up(void *arg) {
         if (w->mode == WARDEN_BOOT && w->state == WARDEN_STARTING)
                 uv_timer_stop(&w->timer);
         if (w->mode == WARDEN_ADOPT && w->state == WARDEN_STARTING) {
-                const struct control_request r = { "GET", "/control/stats", NULL, STATS_TIMEOUT_MS, on_stats, w };
+                const struct control_request r = {
+                        .method = "GET",
+                        .path = "/control/stats",
+                        .timeout_ms = STATS_TIMEOUT_MS,
+                        .cb = on_stats,
+                        .arg = w,
+                };
                 if (control_call(w->loop, warden_link(w), &r, &w->stats_call, NULL) >= 0)
                         return;
         }
@@ -355,7 +401,13 @@ void warden_snapshot(struct warden *w, warden_done cb, void *arg) {
                 error_set(&e, -ESHUTDOWN, "the VM has ended: %s", w->reason);
         else if (w->identify.cb || w->snapshot.cb || w->stop.cb)
                 error_set(&e, -EBUSY, "the VM is being given its identity, snapshotted or stopped");
-        const struct control_request r = { "POST", "/control/quiesce", NULL, QUIESCE_TIMEOUT_MS, on_quiesced, w };
+        const struct control_request r = {
+                .method = "POST",
+                .path = "/control/quiesce",
+                .timeout_ms = QUIESCE_TIMEOUT_MS,
+                .cb = on_quiesced,
+                .arg = w,
+        };
         if (e.code == 0)
                 control_call(w->loop, warden_link(w), &r, &w->snapshot.call, &e);
         if (e.code < 0)
@@ -399,8 +451,14 @@ void warden_stop(struct warden *w, unsigned timeout_ms, warden_done cb, void *ar
         if (w->stop.cb || w->snapshot.cb)
                 error_set(&e, -EBUSY, "the VM is being stopped or snapshotted");
         w->stop_ms = timeout_ms;
-        const struct control_request r = { "POST", "/control/stop", stop_body, timeout_ms + STOP_GRACE_MS,
-                                           on_stop_answered, w };
+        const struct control_request r = {
+                .method = "POST",
+                .path = "/control/stop",
+                .body = stop_body,
+                .timeout_ms = timeout_ms + STOP_GRACE_MS,
+                .cb = on_stop_answered,
+                .arg = w,
+        };
         if (e.code == 0)
                 control_call(w->loop, warden_link(w), &r, &w->stop.call, &e);
         if (e.code < 0)

@@ -51,7 +51,7 @@ struct qemu {
         struct tail *errors, *console;
         char words[QEMU_CONSOLE_KEEP + QEMU_STDERR_KEEP + 64];
 
-        uint64_t start_us, greeting_us, loaded_us;
+        uint64_t start_us, answered_us, loaded_us;
         bool loading, loaded, running, ended, freed;
         char shutdown[64]; /* reason of a SHUTDOWN event; "" none came */
 
@@ -193,11 +193,6 @@ static void op_snapshot(struct vmm *v, vmm_done cb, void *arg) {
 
 /* ---- QMP ----------------------------------------------------------------------------------- */
 
-static void on_greeting(void *arg) {
-        struct qemu *q = arg;
-        q->greeting_us = clock_mono_us();
-}
-
 static void is_running(struct qemu *q) {
         if (q->running || q->ended)
                 return;
@@ -264,7 +259,6 @@ static void on_qmp_close(void *arg, int err, const char *why) {
 }
 
 static const struct qmp_handler qmp_handler = {
-        .on_greeting = on_greeting,
         .on_event = on_event,
         .on_close = on_qmp_close,
 };
@@ -275,13 +269,15 @@ static void on_start_command(void *arg, int err, const struct error *e, const js
                 end_failed(arg, e, "QEMU refused a command");
 }
 
-static void on_boot_ready(void *arg, int err, const struct error *e, const json_t *ret) {
+/* The first command is answered: from here on QEMU does what it is told. */
+static void on_capabilities(void *arg, int err, const struct error *e, const json_t *ret) {
         struct qemu *q = arg;
         on_start_command(q, err, e, ret);
-        if (err < 0)
-                return;
-        q->loaded_us = clock_mono_us();
-        is_running(q);
+        q->answered_us = clock_mono_us();
+        if (err == 0 && q->mode == MODE_BOOT) {
+                q->loaded_us = q->answered_us;
+                is_running(q);
+        }
 }
 
 static void on_adopted(void *arg, int err, const struct error *e, const json_t *ret) {
@@ -304,7 +300,7 @@ static int connect_qmp(struct qemu *q, struct error *err) {
         int r = qmp_connect(q->base.loop, QEMU_QMP_PATH, &qmp_handler, q, &q->qmp, err);
         if (r < 0)
                 return error_wrap(err, "VM");
-        qmp_send(q->qmp, q->mode == MODE_BOOT ? on_boot_ready : on_start_command, q, "qmp_capabilities", NULL);
+        qmp_send(q->qmp, on_capabilities, q, "qmp_capabilities", NULL);
         if (q->mode == MODE_ADOPT) {
                 qmp_send(q->qmp, on_adopted, q, "query-status", NULL);
         } else if (q->mode == MODE_RESTORE) {
@@ -531,8 +527,8 @@ static void op_stats(struct vmm *v, vmm_stats_cb cb, void *arg) {
 
 static void op_times(struct vmm *v, uint64_t *ret_spawn_us, uint64_t *ret_load_us) {
         struct qemu *q = of(v);
-        *ret_spawn_us = q->greeting_us > q->start_us ? q->greeting_us - q->start_us : 0;
-        *ret_load_us = q->loaded_us > q->greeting_us ? q->loaded_us - q->greeting_us : 0;
+        *ret_spawn_us = q->answered_us > q->start_us ? q->answered_us - q->start_us : 0;
+        *ret_load_us = q->loaded_us > q->answered_us ? q->loaded_us - q->answered_us : 0;
 }
 
 static int op_open_stream(struct vmm *v, stream_connect_cb cb, void *arg, struct error *err) {

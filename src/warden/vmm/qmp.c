@@ -86,10 +86,9 @@ static void on_line(struct qmp *q, const char *line, size_t n) {
                 q->h->on_event(q->arg, event, json_object_get(o, "data"));
         else if (result || error)
                 answered(q, result, error);
-        else if (json_object_get(o, "QMP") && !q->greeted) {
-                q->greeted = true;
-                q->h->on_greeting(q->arg);
-        } else
+        else if (json_object_get(o, "QMP") && !q->greeted)
+                q->greeted = true; /* says little: it comes from a thread of its own while QEMU is being set up */
+        else
                 fail(q, -EPROTO, "neither answer nor event");
 }
 

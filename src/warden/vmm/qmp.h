@@ -20,7 +20,6 @@
 struct qmp;
 
 struct qmp_handler {
-        void (*on_greeting)(void *arg);
         void (*on_event)(void *arg, const char *name, const json_t *data); /* data may be NULL */
         void (*on_close)(void *arg, int err, const char *why); /* after all commands got err; owner frees */
 };
