@@ -33,6 +33,7 @@ struct removals;
 struct api;
 struct proxy;
 struct attach;
+struct del;
 struct e2b; /* owned by e2b.c */
 
 /* Since the start, for /metrics. */
@@ -57,6 +58,7 @@ struct app {
         struct api *api;
         struct proxy *proxy;
         struct attach *attaches; /* list, attach.c */
+        struct del *deletes;     /* list, sandbox_delete.c */
         struct e2b *e2b;
         struct app_counters counters;
         int64_t started_ms;

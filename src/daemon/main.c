@@ -289,6 +289,7 @@ static void free_parts(struct app *app) {
         rootd_free(app->rootd);
         warm_free(app->warm);
         expiry_free(app->expiry);
+        deletes_abandon(app);
         sandboxes_free(app, app->sandboxes);
         templates_free(app->templates);
         variants_free(app->variants);

@@ -350,8 +350,6 @@ void sandboxes_free(struct app *app, struct sandboxes *all) {
                 sandbox_unwatch(s);
                 if (s->create)
                         create_abandon(s->create);
-                if (s->del)
-                        delete_abandon(s->del);
                 sandbox_take_out(app, s);
         }
         map_free(all->by_id);

@@ -9,7 +9,9 @@
  *   cspace-rootd removes the placement, for as long as that takes
  *   row gone, operation done
  *
- * If the row cannot be written (a full disk), the sandbox is removed all the same.
+ * If the first write fails (a full disk), the client is told so and there is no operation, but the
+ * sandbox is removed all the same. It is shown as "deleting" until its row is gone, so that nothing
+ * seems to be done that a restart would not know of.
  */
 
 #include <errno.h>
@@ -41,29 +43,76 @@ struct del {
         char *idem;
         struct ack *acks; /* waiting for the first write */
         bool written, removed;
+        bool unrecorded; /* the first write failed */
+        bool writing;    /* the database owes an answer */
+        struct timer *timer;
+        struct del *prev, *next; /* of app->deletes */
 };
 
 static void last_write(void *arg);
 
+static struct del *del_new(struct app *app, struct sandbox *s) {
+        struct del *d = calloc(1, sizeof *d);
+        if (!d)
+                return NULL;
+        d->app = app;
+        d->s = sandbox_ref(s);
+        d->next = app->deletes;
+        if (d->next)
+                d->next->prev = d;
+        app->deletes = d;
+        return d;
+}
+
 static void del_free(struct del *d) {
+        *(d->prev ? &d->prev->next : &d->app->deletes) = d->next;
+        if (d->next)
+                d->next->prev = d->prev;
+        timer_cancel(d->timer);
+        while (d->acks) {
+                struct ack *a = d->acks;
+                d->acks = a->next;
+                free(a);
+        }
+        if (d->s->del == d)
+                d->s->del = NULL;
         sandbox_unref(d->s);
         free(d->idem);
         free(d);
 }
 
+static void take_out(struct del *d) {
+        struct sandbox *s = d->s;
+        (void) sandbox_move(d->app, s, SANDBOX_DELETED);
+        d->app->counters.deletes++;
+        s->del = NULL;
+        sandbox_take_out(d->app, s);
+}
+
+/* Out of memory for the timer: the next cspaced finds the row and goes on. */
+static void later(struct del *d, uint64_t ms, void (*fn)(void *arg)) {
+        if (!d->app->stopping)
+                d->timer = timer_start(d->app->loop, ms, fn, d);
+        if (!d->timer)
+                del_free(d);
+}
+
 static void on_last_write(void *arg, int err, const struct error *e) {
         struct del *d = arg;
-        if (err >= 0 || d->app->stopping) {
-                del_free(d);
+        d->writing = false;
+        if (err < 0 && !d->app->stopping) {
+                log_error("sandbox %s is gone, but its row is not: %s", d->s->id, e->msg);
+                later(d, LAST_WRITE_RETRY_MS, last_write);
                 return;
         }
-        log_error("sandbox %s is gone, but its row is not: %s", d->s->id, e->msg);
-        if (!timer_start(d->app->loop, LAST_WRITE_RETRY_MS, last_write, d))
-                del_free(d);
+        if (d->unrecorded && !d->app->stopping)
+                take_out(d);
+        del_free(d);
 }
 
 static void last_write(void *arg) {
         struct del *d = arg;
+        d->timer = NULL;
         struct db_batch *b = db_batch_new();
         struct op *o = op_find(d->app, d->op_id);
         sandbox_row_delete(d->s, b);
@@ -71,19 +120,16 @@ static void last_write(void *arg) {
                 op_succeed(d->app, o, b, NULL);
         else if (o)
                 op_write_end(o, b);
-        if (db_batch_submit(d->app->db, b, on_last_write, d) < 0 &&
-            (d->app->stopping || !timer_start(d->app->loop, LAST_WRITE_RETRY_MS, last_write, d)))
-                del_free(d);
+        d->writing = db_batch_submit(d->app->db, b, on_last_write, d) >= 0;
+        if (!d->writing)
+                later(d, LAST_WRITE_RETRY_MS, last_write);
 }
 
 static void step(struct del *d) {
         if (!d->written || !d->removed)
                 return;
-        struct sandbox *s = d->s;
-        (void) sandbox_move(d->app, s, SANDBOX_DELETED);
-        d->app->counters.deletes++;
-        s->del = NULL;
-        sandbox_take_out(d->app, s);
+        if (!d->unrecorded)
+                take_out(d);
         last_write(d);
 }
 
@@ -95,14 +141,24 @@ static void on_removed(void *arg) {
 
 static void remove_placement(void *arg) {
         struct del *d = arg;
-        if (removal_start(d->app, REMOVAL_PLACEMENT, d->s->id, on_removed, d) < 0 && !timer_start(d->app->loop, 1000, remove_placement, d))
-                log_error("sandbox %s: out of memory, it stays until cspaced is restarted", d->s->id);
+        d->timer = NULL;
+        if (removal_start(d->app, REMOVAL_PLACEMENT, d->s->id, on_removed, d) < 0)
+                later(d, 1000, remove_placement);
+}
+
+static void unrecorded(struct del *d) {
+        d->unrecorded = true;
+        op_discard(d->app, op_find(d->app, d->op_id));
+        d->op_id[0] = 0;
 }
 
 static void on_written(void *arg, int err, const struct error *e) {
         struct del *d = arg;
         d->written = true;
+        d->writing = false;
         idem_settle(d->app, d->idem, err >= 0);
+        if (err < 0)
+                unrecorded(d);
         while (d->acks) {
                 struct ack *a = d->acks;
                 d->acks = a->next;
@@ -172,19 +228,16 @@ int sandbox_delete(struct app *app, struct sandbox *s, const char *why, const ch
         if (s->state == SANDBOX_DELETED)
                 return error_set(err, -ENOENT, "the sandbox is gone");
         struct db_batch *b = db_batch_new();
-        struct del *d = calloc(1, sizeof *d);
+        struct del *d = del_new(app, s);
         struct op *o = b && d ? op_new(app, b, OP_DELETE, s->id, s->template_ref, owner) : NULL;
         if (!o || (idem && !(d->idem = strdup(idem))) || (durable && add_ack(d, durable, arg) < 0)) {
                 op_discard(app, o);
                 db_batch_free(b);
                 if (d)
-                        free(d->idem);
-                free(d);
+                        del_free(d);
                 return error_set(err, -ENOMEM, "out of memory");
         }
         sandbox_log(app, s, "info", "deleting", "%s", why);
-        d->app = app;
-        d->s = sandbox_ref(s);
         memcpy(d->op_id, o->id, sizeof d->op_id);
         s->del = d;
         (void) sandbox_move(app, s, SANDBOX_DELETING);
@@ -192,9 +245,11 @@ int sandbox_delete(struct app *app, struct sandbox *s, const char *why, const ch
         sandbox_row_update(s, b);
         idem_bind_op(app, idem, o->id, b);
         *ret_op = o;
+        d->writing = true;
         take_apart(d);
         int r = db_batch_submit(app->db, b, on_written, d);
         if (r < 0) {
+                d->writing = false;
                 while (d->acks) {
                         struct ack *a = d->acks;
                         d->acks = a->next;
@@ -202,6 +257,7 @@ int sandbox_delete(struct app *app, struct sandbox *s, const char *why, const ch
                 }
                 idem_settle(app, idem, false);
                 d->written = true;
+                unrecorded(d);
                 step(d);
                 return error_errno(err, r, "the sandbox is being deleted, but this could not be stored");
         }
@@ -210,11 +266,9 @@ int sandbox_delete(struct app *app, struct sandbox *s, const char *why, const ch
 
 int delete_resume(struct app *app, struct sandbox *s) {
         struct op *o = op_find_for(app, OP_DELETE, s->id);
-        struct del *d = calloc(1, sizeof *d);
+        struct del *d = del_new(app, s);
         if (!d)
                 return -ENOMEM;
-        d->app = app;
-        d->s = sandbox_ref(s);
         d->written = true;
         if (o)
                 memcpy(d->op_id, o->id, sizeof d->op_id);
@@ -223,9 +277,11 @@ int delete_resume(struct app *app, struct sandbox *s) {
         return 0;
 }
 
-/* One that still waits for its first write is freed by that write's callback (db_close() makes it). */
-void delete_abandon(struct del *d) {
-        d->s->del = NULL;
-        if (d->written)
-                del_free(d);
+/* Those that wait for the database are freed by its answer (db_close() makes it). */
+void deletes_abandon(struct app *app) {
+        for (struct del *d = app->deletes, *next; d; d = next) {
+                next = d->next;
+                if (!d->writing)
+                        del_free(d);
+        }
 }

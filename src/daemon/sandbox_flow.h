@@ -51,7 +51,7 @@ void create_abandon(struct create *c);
 /* ---- sandbox_delete.c ---------------------------------------------------------------------- */
 
 int delete_resume(struct app *app, struct sandbox *s);
-void delete_abandon(struct del *d);
+void deletes_abandon(struct app *app); /* as create_abandon(), all of them */
 
 /* ---- sandbox_expiry.c ---------------------------------------------------------------------- */
 
