@@ -8,8 +8,8 @@
  *   WAITING    the warden restores the VM; asked by QUERY until its guest stream is up
  *   READY      may be taken
  *
- * One VM is filled in at a time, so that the pool never takes the host from those who wait; after
- * a failure it waits longer each time.
+ * One VM is filled in at a time, and none while a create is under way (for at most GIVE_WAY_MS), so
+ * that the pool never takes the host from those who wait; after a failure it waits longer each time.
  */
 
 #include "warm.h"
@@ -20,6 +20,7 @@
 
 #include "app.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/str.h"
 #include "create.h"
@@ -34,6 +35,8 @@
 #define QUERY_TIMEOUT_MS 10000
 #define QUERY_GAP_MS 100
 #define WAIT_MAX 900 /* QUERY_GAP_MS each */
+#define GIVE_WAY_MS 3000
+#define GIVE_WAY_LOOK_MS 100
 #define BACKOFF_MIN_MS 1000
 #define BACKOFF_MAX_MS 60000
 
@@ -57,6 +60,7 @@ struct warm {
         struct timer *look;
         struct variant_wait *variant;
         uint64_t backoff_ms;
+        uint64_t gave_way_ms; /* monotonic, since when; 0: not */
         bool paused; /* look is a back-off */
 };
 
@@ -225,8 +229,7 @@ static void on_placed(void *arg, int err, const struct error *er, struct ipc_pac
                 wait_for_restore(e);
 }
 
-static void fill_one(struct warm *w, const struct conf_warm *target, struct tmpl *t, const char *ref) {
-        (void) target;
+static void fill_one(struct warm *w, struct tmpl *t, const char *ref) {
         struct app *app = w->app;
         struct error err = ERROR_INIT;
         struct sandbox *s = sandbox_alloc(app);
@@ -298,6 +301,19 @@ static void drop_unwanted(struct warm *w) {
         }
 }
 
+/* True: someone waits for a sandbox; looked at again soon. */
+static bool give_way(struct warm *w) {
+        uint64_t now = clock_mono_ms();
+        if (sandbox_count(w->app, 1u << SANDBOX_CREATING) == 0 || (w->gave_way_ms && now - w->gave_way_ms > GIVE_WAY_MS)) {
+                w->gave_way_ms = 0;
+                return false;
+        }
+        if (!w->gave_way_ms)
+                w->gave_way_ms = now;
+        w->look = timer_start(w->app->loop, GIVE_WAY_LOOK_MS, look, w);
+        return w->look != NULL;
+}
+
 static void look(void *arg) {
         struct warm *w = arg;
         struct app *app = w->app;
@@ -321,8 +337,8 @@ static void look(void *arg) {
                 if (have >= app->conf.warm[i].count)
                         continue;
                 int r = variant_ensure(app, t, app->conf.memory_mb, app->conf.cpus, &variant_waiter, w, &w->variant, &err);
-                if (r == 1)
-                        fill_one(w, &app->conf.warm[i], t, ref);
+                if (r == 1 && !give_way(w))
+                        fill_one(w, t, ref);
                 else if (r < 0)
                         back_off(w);
                 return;
