@@ -29,6 +29,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/json.h"
 #include "base/str.h"
 #include "ipc/ipc.h"
 #include "ipc/messages.h"
@@ -40,6 +41,7 @@
 #define STEP_MS 20
 #define FILES_MAX_ 262144 /* open files: each sandbox takes some */
 #define TAIL_MAX 380
+#define TAIL_READ 4096
 #define LOG_LIMIT_MS 2000
 #define HEALTH_LIMIT_MS 5000
 
@@ -317,9 +319,9 @@ static int end_process(pid_t pid, struct error *err) {
 
 /* ---- starting and stopping ------------------------------------------------------------------- */
 
-/* The last lines of the log, on one line. */
+/* The last message of the log. */
 static void log_tail(const struct setup *s, const struct service *v, char out[TAIL_MAX]) {
-        char path[CONF_STR_MAX + 64];
+        char path[CONF_STR_MAX + 64], text[TAIL_READ];
         struct stat st;
 
         out[0] = '\0';
@@ -327,11 +329,15 @@ static void log_tail(const struct setup *s, const struct service *v, char out[TA
         _cleanup_fd_ int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
         if (fd < 0 || fstat(fd, &st) < 0)
                 return;
-        off_t from = st.st_size > TAIL_MAX - 1 ? st.st_size - (TAIL_MAX - 1) : 0;
-        ssize_t n = pread(fd, out, TAIL_MAX - 1, from);
-        out[n > 0 ? n : 0] = '\0';
-        while (n > 0 && out[n - 1] == '\n')
-                out[--n] = '\0';
+        off_t from = st.st_size > TAIL_READ - 1 ? st.st_size - (TAIL_READ - 1) : 0;
+        ssize_t n = pread(fd, text, TAIL_READ - 1, from);
+        while (n > 0 && text[n - 1] == '\n')
+                n--;
+        text[n > 0 ? n : 0] = '\0';
+        const char *nl = strrchr(text, '\n'), *line = nl ? nl + 1 : text;
+        _cleanup_json_ json_t *j = json_loads(line, 0, NULL);
+        const char *msg = json_string_value(json_object_get(j, "msg"));
+        (void) snprintf(out, TAIL_MAX, "%.*s", TAIL_MAX - 1, msg ? msg : line);
 }
 
 static int not_ready(const struct setup *s, const struct service *v, const char *what, struct error *err) {
@@ -340,7 +346,7 @@ static int not_ready(const struct setup *s, const struct service *v, const char 
         if (setup_use_systemd(s))
                 return error_set(err, -ETIMEDOUT, "%s %s; see: journalctl -u %s", v->name, what, v->unit);
         log_tail(s, v, tail);
-        return error_set(err, -ETIMEDOUT, "%s %s%s%s", v->name, what, tail[0] ? "; the end of its log: " : "", tail);
+        return error_set(err, -ETIMEDOUT, "%s %s%s%s", v->name, what, tail[0] ? "; its last word: " : "", tail);
 }
 
 /* Its last words are in the log once the log's process has ended, too. */
