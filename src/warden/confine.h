@@ -14,3 +14,8 @@
 
 /* threads: a VM that will be snapshotted needs libuv's workers for fsync. */
 int confine(bool threads, struct error *err);
+
+/* What the stub takes from the VM it is about to become: new processes, other users, namespaces, mounts, tracing,
+ * sockets but Unix ones. QEMU's own filter (-sandbox), where its binary has one, comes on top; the KVM-only binary
+ * of Debian's package has none. The one thing left open that QEMU does not need is the exec that is still to come. */
+int confine_vm(struct error *err);

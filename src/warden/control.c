@@ -84,8 +84,8 @@ static int send_request(struct control_call *c, struct stream *s, struct error *
                 return error_set(err, -ENOMEM, "out of memory");
         }
         const struct http_header headers[] = { { "Host", "control" }, { "Content-Type", "application/json" } };
-        int r = http_call_new(c->timer.loop, s, c->r.method, c->r.path, headers, body ? 2 : 1, (int64_t) n, &http_ops, c,
-                              &c->http, err);
+        int r = http_call_new(c->timer.loop, s, c->r.method, c->r.path, headers, body ? 2 : 1, (int64_t) n,
+                              &http_ops, c, &c->http, err);
         if (r >= 0 && n > 0)
                 r = http_call_write(c->http, body, n);
         if (r >= 0 && n > 0)

@@ -5,12 +5,12 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "confine.h"
 
 #define STUB_MAGIC 0x62757473u
 #define STUB_PARK 64 /* received descriptors are moved up here, out of the way of the numbers asked for */
@@ -120,7 +120,6 @@ int stub_main(int sock) {
         int fds[STUB_FDS_MAX];
         size_t n_fds = 0;
         (void) fcntl(sock, F_SETFD, FD_CLOEXEC);
-        (void) prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
         ssize_t n = receive(sock, buf, sizeof(buf), fds, &n_fds);
         if (n == 0)
                 return 0; /* the warden went away: nothing to become */
@@ -136,6 +135,8 @@ int stub_main(int sock) {
                 return give_up(sock, "VM stub: bad message");
         if (place(&h, fds) < 0)
                 return give_up(sock, "VM stub: descriptors");
+        if (confine_vm(NULL) < 0)
+                return give_up(sock, "VM stub: confinement");
         execve(argv[0], argv, env);
         return give_up(sock, argv[0]);
 }

@@ -59,7 +59,8 @@ static struct fake *of(struct vmm *v) {
 
 static void fill(struct fake_stream *fs) {
         static const char block[16384];
-        while (fs->port == 14 && stream_queued(fs->s) < STREAM_HIGH_WATER && stream_write(fs->s, block, sizeof(block)) == 0)
+        while (fs->port == 14 && stream_queued(fs->s) < STREAM_HIGH_WATER &&
+               stream_write(fs->s, block, sizeof(block)) == 0)
                 ;
 }
 

@@ -326,6 +326,35 @@ def test_snapshot_while_the_console_is_written(build, template, room):
         p.destroy()
 
 
+def test_network_card(build, template, room):
+    """The card is part of the snapshot; each clone has a tap of its own behind it."""
+    tap = launcher.make_tap()
+    if tap is None:
+        pytest.skip('no tap can be made here')
+    p = launcher.Placement(build, room + '/net')
+    out = room + '/net-variant'
+    files = launcher.boot_files(template, out)
+    files[6] = tap
+    p.launch('boot', files)
+    try:
+        c = p.ctl()
+        assert c.wait_state(('running', 'failed', 'exited'), 200)['state'] == 'running'
+        c.snapshot()
+        p.wait_vm_end()
+    finally:
+        p.destroy()
+    p = launcher.Placement(build, room + '/net2')
+    try:
+        files = launcher.restore_files(out, room + '/net2.img')
+        files[6] = launcher.make_tap()
+        p.launch('restore', files)
+        p.ctl().identify()
+        seen = agent.run(p, ['/bin/cat', '/sys/class/net/eth0/address']).stdout
+        assert seen == b'02:63:73:00:00:02\n'
+    finally:
+        p.destroy()
+
+
 def test_boot_that_hangs_is_reported(build, template, room):
     """A kernel that panics at once: an error with the console's words, no endless wait."""
     p = launcher.Placement(build, room + '/panic')
