@@ -410,7 +410,9 @@ static int run(struct daemon *d, struct error *err) {
                 files.rlim_cur = files.rlim_max;
                 (void) setrlimit(RLIMIT_NOFILE, &files);
         }
-        r = start(d, err);
+        r = privilege_filter(err);
+        if (r >= 0)
+                r = start(d, err);
         if (r < 0)
                 return r;
         log_info("cspaced %s listens on %s, data in \"%s\"", CSPACE_VERSION, d->app.conf.listen, d->app.conf.data);

@@ -22,5 +22,8 @@ int privilege_lookup(const char *user, struct identity *ret, struct error *err);
 int privilege_drop(const struct identity *id, struct error *err);
 /* No core file, no ptrace by others of the same user, no new privileges, umask 077. */
 void privilege_harden(void);
+/* Takes away, for good, the system calls that no part of cspaced has a use for: to run programs, to
+ * look into other processes, to change the machine or its namespaces. After privilege_harden(). */
+int privilege_filter(struct error *err);
 /* Whether the peer of a Unix socket is root, our own user, or in our group. */
 bool privilege_peer_trusted(int fd);

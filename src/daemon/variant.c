@@ -40,6 +40,7 @@
 #define BOOT_TIMEOUT_MS 180000
 #define SNAPSHOT_TIMEOUT_MS 300000
 #define COMMIT_TIMEOUT_MS 300000
+#define FIRST_GUESS_MS 60000 /* how long one takes, until one was made */
 
 struct variant_wait {
         struct making *making;
@@ -572,6 +573,7 @@ int variants_load(struct app *app, struct variants **ret, struct error *err) {
                 free(all);
                 return error_set(err, -ENOMEM, "out of memory");
         }
+        all->last_ms = FIRST_GUESS_MS;
         *ret = all;
         return db_query(db_conn_of(app->db), load_row, all, err,
                         "SELECT digest, name, engine, memory_mb, cpus, created_ms FROM variants", "");

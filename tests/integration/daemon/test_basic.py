@@ -135,3 +135,37 @@ def test_one_daemon_at_a_time(daemon):
                             f'127.0.0.1:{free_port()}'],
                            capture_output=True, text=True, timeout=20)
     assert third.returncode == 1 and 'locked' in third.stderr
+
+
+def status(pid):
+    with open(f'/proc/{pid}/status', encoding='ascii') as f:
+        return dict(line.rstrip('\n').split(':\t', 1) for line in f if ':\t' in line)
+
+
+def test_rights(bare):
+    """Started as root it becomes its user, with nothing left of root."""
+    import grp
+    import pwd
+    try:
+        user = pwd.getpwnam('nobody')
+        grp.getgrgid(user.pw_gid)
+    except KeyError:
+        pytest.skip('there is no user nobody')
+    if os.geteuid() != 0:
+        pytest.skip('needs root')
+    os.chmod(bare.top, 0o755)
+    os.chown(bare.data, user.pw_uid, user.pw_gid)
+    argv = [BINARY, '--run', bare.run, '--data', bare.data, '--listen', f'127.0.0.1:{bare.port}', '--user', 'nobody',
+            '--config', '/dev/null']
+    bare.proc = subprocess.Popen(argv, stdout=bare.log, stderr=bare.log)
+    from conftest import until
+    until(bare.answers, what='api.sock')
+    s = status(bare.proc.pid)
+    assert s['Uid'].split() == [str(user.pw_uid)] * 4 and s['Gid'].split() == [str(user.pw_gid)] * 4
+    assert s['Groups'].split() == [str(user.pw_gid)]
+    assert all(int(s[k], 16) == 0 for k in ('CapInh', 'CapPrm', 'CapEff', 'CapAmb'))
+    assert s['NoNewPrivs'] == '1' and s['Seccomp'] == '2' and s['Umask'] == '0077'
+    st = os.stat(os.path.join(bare.run, 'api.sock'))
+    assert (st.st_uid, st.st_gid, st.st_mode & 0o777) == (user.pw_uid, user.pw_gid, 0o660)
+    refused = subprocess.run([*argv[:-4], '--user', 'root'], capture_output=True, text=True, timeout=20)
+    assert refused.returncode == 1 and 'is root' in refused.stderr
