@@ -106,27 +106,29 @@ int entry_json_e2b(const struct entry *e, struct user_names *names, struct buf *
         return r < 0 ? r : buf_puts(out, "}");
 }
 
-int entry_json(const struct entry *e, struct user_names *names, struct buf *out) {
+int entry_json(const struct entry *e, bool follow, struct user_names *names, struct buf *out) {
         static const char *const types[] = {
                 [ENTRY_OTHER] = "other", [ENTRY_FILE] = "file", [ENTRY_DIR] = "directory", [ENTRY_LINK] = "symlink"
         };
+        char mtime[48];
+        format_time(&e->st.st_mtim, mtime);
+        uint64_t size = follow ? e->target_size : (uint64_t) e->st.st_size;
+        mode_t mode = follow ? e->target_mode : e->st.st_mode;
         int r = buf_puts(out, "{");
         if (r == 0)
                 r = jsonw_member(out, true, "name", path_base(e->path));
         if (r == 0)
                 r = jsonw_member(out, false, "path", e->path);
         if (r == 0)
-                r = jsonw_member(out, false, "type", types[e->type]);
+                r = jsonw_member(out, false, "type", types[follow ? e->type : type_of(e->st.st_mode)]);
         if (r == 0)
-                r = buf_printf(out, ",\"size\":%llu,\"mode\":%u,\"uid\":%u,\"gid\":%u,\"mtimeMs\":%lld",
-                               (unsigned long long) e->target_size, (unsigned) e->target_mode & 07777, e->st.st_uid,
-                               e->st.st_gid,
-                               (long long) e->st.st_mtim.tv_sec * 1000 + e->st.st_mtim.tv_nsec / 1000000);
+                r = buf_printf(out, ",\"size\":%llu,\"mode\":%u,\"uid\":%u,\"gid\":%u,\"modified_at\":\"%s\"",
+                               (unsigned long long) size, (unsigned) mode & 07777, e->st.st_uid, e->st.st_gid, mtime);
         if (r == 0)
-                r = jsonw_member(out, false, "owner", user_names_uid(names, e->st.st_uid));
+                r = jsonw_member(out, false, "user", user_names_uid(names, e->st.st_uid));
         if (r == 0)
                 r = jsonw_member(out, false, "group", user_names_gid(names, e->st.st_gid));
         if (r == 0 && e->target[0])
-                r = jsonw_member(out, false, "target", e->target);
+                r = jsonw_member(out, false, "link_target", e->target);
         return r < 0 ? r : buf_puts(out, "}");
 }

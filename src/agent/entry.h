@@ -4,6 +4,7 @@
 /* One file, folder or link as the APIs describe it. */
 
 #include <limits.h>
+#include <stdbool.h>
 #include <sys/stat.h>
 
 #include "base/buf.h"
@@ -24,9 +25,10 @@ struct entry {
 
 /* Fills e for path. Blocks. */
 int entry_read(const char *path, struct entry *e, struct error *err);
-/* As a JSON object: in the form of filesystem.EntryInfo, or in the native one. */
+/* As a JSON object: in the form of filesystem.EntryInfo, or in the native one, where `follow` says
+ * whether a link is described as what it leads to. */
 int entry_json_e2b(const struct entry *e, struct user_names *names, struct buf *out);
-int entry_json(const struct entry *e, struct user_names *names, struct buf *out);
+int entry_json(const struct entry *e, bool follow, struct user_names *names, struct buf *out);
 
 /* Go's FileMode.String(): "-rw-r--r--", "drwxr-xr-x", "Lrwxrwxrwx", "dtrwxrwxrwx". */
 void entry_permissions(mode_t mode, char out[16]);

@@ -37,7 +37,7 @@ static bool resolve(struct agent *a, struct http_x *x, const char *path, const c
                 api_fail(x, 400, "invalid_argument", "\"path\" is missing");
         else if (identity_user(&a->identity, user, ret_user, &e) < 0)
                 api_fail(x, 400, "user_not_found", "%s", e.msg);
-        else if (path_resolve(path, ret_user->home, a->identity.default_workdir, ret_path, &e) < 0)
+        else if (path_resolve_in(path, ret_user->home, a->identity.default_workdir, ret_path, &e) < 0)
                 api_fail(x, 400, "invalid_argument", "%s", e.msg);
         else
                 return true;
@@ -74,7 +74,7 @@ static int op_entry(struct fs_op *op, const char *path) {
         struct entry *e = malloc(sizeof *e);
         struct user_names *names = user_names_load();
         int r = e && names ? entry_read(path, e, &op->err) : error_set(&op->err, -ENOMEM, "out of memory");
-        if (r == 0 && entry_json(e, names, &op->out) < 0)
+        if (r == 0 && entry_json(e, true, names, &op->out) < 0)
                 r = error_set(&op->err, -ENOMEM, "out of memory");
         user_names_free(names);
         free(e);
@@ -231,7 +231,8 @@ struct fs_put {
 static int file_open(struct fs_put *p, struct error *err) {
         if (p->fd >= 0)
                 return 0;
-        return fsop_open_write(p->path, p->has_mode ? p->mode : 0644, NULL, &p->fd, &p->created, err);
+        int r = fsop_make_parents(p->path, NULL, err);
+        return r < 0 ? r : fsop_open_write(p->path, p->has_mode ? p->mode : 0644, NULL, &p->fd, &p->created, err);
 }
 
 static int file_consume(void *ctx, const uint8_t *data, size_t n, struct error *err) {

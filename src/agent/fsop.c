@@ -210,7 +210,7 @@ static int list_entry(struct listing *l, const char *real, const char *shown, un
         (void) str_copy(l->e.path, sizeof l->e.path, shown);
         int r = l->n > 1 ? buf_puts(l->out, ",") : 0;
         if (r == 0)
-                r = l->e2b ? entry_json_e2b(&l->e, l->names, l->out) : entry_json(&l->e, l->names, l->out);
+                r = l->e2b ? entry_json_e2b(&l->e, l->names, l->out) : entry_json(&l->e, false, l->names, l->out);
         if (r < 0)
                 return error_set(l->err, r, "the listing is too large");
         return descend ? list_dir(l, real, shown, depth - 1) : 0;

@@ -67,6 +67,13 @@ int path_resolve(const char *path, const char *home, const char *dflt, char out[
         return 0;
 }
 
+int path_resolve_in(const char *path, const char *home, const char *dflt, char out[PATH_MAX], struct error *err) {
+        char start[PATH_MAX];
+        bool relative = *path && path[0] != '/' && path[0] != '~';
+        int r = relative ? path_resolve("", home, dflt, start, err) : 0;
+        return r < 0 ? r : path_resolve(path, relative ? start : home, dflt, out, err);
+}
+
 const char *path_base(const char *path) {
         const char *slash = strrchr(path, '/');
         if (!slash)

@@ -19,6 +19,9 @@ int path_clean(const char *path, char out[PATH_MAX]);
 /* Empty means dflt (may be NULL or "") or else home. */
 int path_resolve(const char *path, const char *home, const char *dflt, char out[PATH_MAX], struct error *err);
 
+/* The same, but relative paths start in dflt where there is one. */
+int path_resolve_in(const char *path, const char *home, const char *dflt, char out[PATH_MAX], struct error *err);
+
 int path_join(const char *dir, const char *name, char out[PATH_MAX]);
 const char *path_base(const char *path);             /* "/" for the root; borrowed */
 int path_dir(const char *path, char out[PATH_MAX]);  /* of a cleaned path */

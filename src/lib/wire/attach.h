@@ -45,7 +45,8 @@ enum attach_type {
         ATTACH_STDERR = 0x12,
         ATTACH_PTY = 0x13,
         ATTACH_GAP = 0x14,      /* from u64 be, to u64 be: these bytes are lost */
-        ATTACH_STDIN_WINDOW = 0x15, /* u64 be: total stdin bytes the client may have sent so far */
+        ATTACH_STDIN_WINDOW = 0x15, /* u64 be: total stdin bytes the client may have sent so far;
+                                     * UINT64_MAX: the process has closed its stdin, the rest is dropped */
         ATTACH_EXIT = 0x16,     /* JSON {"exitCode":n,"signal":"SIGKILL"?,"reason":"exited|signaled|timeout|killed"} */
         ATTACH_ERROR = 0x17,    /* JSON {"code":"...","message":"..."}: no exit status is known */
         ATTACH_PONG = 0x18,

@@ -35,7 +35,8 @@ def test_raw(agent, tmp_path):
     assert code(call(agent, 'GET', path=p)) == 'not_found'
     assert code(call(agent, 'GET', path=str(tmp_path))) == 'is_a_directory'
     assert code(call(agent, 'PUT', path=str(tmp_path), body=b'x')) == 'is_a_directory'
-    assert code(call(agent, 'PUT', path=str(tmp_path / 'no/dir/f'), body=b'x')) == 'not_found'
+    assert call(agent, 'PUT', path=str(tmp_path / 'new/dir/f'), body=b'x').status == 201
+    assert code(call(agent, 'PUT', path=str(tmp_path / 'new/dir/f/g'), body=b'x')) == 'not_a_directory'
     assert code(call(agent, 'PUT', path=p, body=b'x', mode='9')) == 'invalid_argument'
     assert code(call(agent, 'GET')) == 'invalid_argument'
     assert code(call(agent, 'GET', path=p, user='nobody-here')) == 'user_not_found'
@@ -51,9 +52,10 @@ def test_stat_list_mkdir_move(agent, tmp_path):
     os.symlink('gone', tmp_path / 'd/x')
     e = call(agent, 'GET', '/list', path=d).json['entries']
     assert [(x['name'], x['type'], x['size'] if x['type'] == 'file' else None) for x in e] == [
-        ('e', 'directory', None), ('f', 'file', 2), ('l', 'file', 2), ('x', 'symlink', None)]
+        ('e', 'directory', None), ('f', 'file', 2), ('l', 'symlink', None), ('x', 'symlink', None)]
     s = call(agent, 'GET', '/stat', path=d + '/l').json
-    assert s['target'] == d + '/f' and s['mode'] == 0o644 and s['owner'] and s['mtimeMs'] > 0
+    assert s['link_target'] == d + '/f' and s['type'] == 'file' and s['mode'] == 0o644 and s['size'] == 2
+    assert s['user'] and s['group'] and s['modified_at'].endswith('Z')
     assert agent.native('POST', '/files/move', {'source': d + '/f', 'destination': d + '/g'}).json['name'] == 'g'
     assert code(agent.native('POST', '/files/move', {'source': d + '/f', 'destination': d + '/g'})) == 'not_found'
     assert code(agent.native('POST', '/files/move', {'source': d})) == 'invalid_argument'

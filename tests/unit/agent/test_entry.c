@@ -33,7 +33,7 @@ static json_t *describe(const char *path, bool e2b) {
         struct buf b = BUF_INIT(0);
         json_t *j = NULL;
         assert_int_equal(entry_read(path, e, NULL), 0);
-        assert_int_equal(e2b ? entry_json_e2b(e, n, &b) : entry_json(e, n, &b), 0);
+        assert_int_equal(e2b ? entry_json_e2b(e, n, &b) : entry_json(e, true, n, &b), 0);
         assert_int_equal(json_parse(buf_data(&b), b.len, 65536, &j, NULL), 0);
         buf_done(&b);
         user_names_free(n);
