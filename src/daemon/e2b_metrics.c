@@ -3,9 +3,14 @@
 /*
  * Theory of operation
  *
- * Every SAMPLE_MS each running sandbox's agent is asked for its metrics and the answer is added to
- * the sandbox's series. The figures are the guest's own word: nothing in the daemon depends on
- * them, they are only passed on.
+ * A running sandbox's agent is asked for its metrics now and then, and the answer is added to the
+ * sandbox's series. An answer costs an emulated guest some 30 ms, so an interval of seconds for
+ * everyone would by itself use up what an idle sandbox may cost: sandboxes whose metrics somebody
+ * reads are sampled every SAMPLE_MS, the others every IDLE_MS, and a reader who finds the last
+ * sample old is given a new one.
+ *
+ * The figures are the guest's own word: nothing in the daemon depends on them, they are only passed
+ * on.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -21,10 +26,12 @@
 
 #define TICK_MS 1000
 #define SAMPLE_MS 5000
+#define IDLE_MS 60000
+#define WANTED_MS 60000 /* so long after a request somebody is taken to be reading */
 #define SAMPLE_TIMEOUT_MS 10000
 #define IDS_MAX 100
 
-/* A request that came before there was a first sample. */
+/* A request that waits for a new sample. */
 struct waiter {
         struct waiter *next;
         struct api_req *r;
@@ -35,7 +42,9 @@ struct sampled {
         struct e2b_metrics *all;
         char id[ID_SIZE];
         struct e2b_series series;
-        uint64_t due; /* loop time of the next sample */
+        uint64_t due;    /* loop time of the next sample */
+        uint64_t wanted; /* loop time until which it is sampled often */
+        uint64_t last;   /* loop time of the last sample, kept in the series or not; 0: none yet */
         struct proxy_call *call;
         struct waiter *waiters;
 };
@@ -77,6 +86,7 @@ static struct sampled *sampled_get(struct e2b_metrics *m, const char *id) {
         if (!s)
                 return NULL;
         s->all = m;
+        s->due = uv_now(m->app->loop) + SAMPLE_MS; /* a sandbox has better to do in its first second */
         if (str_copy(s->id, sizeof(s->id), id) < 0 || map_put(m->by_id, s->id, s) < 0) {
                 free(s);
                 return NULL;
@@ -92,8 +102,10 @@ static void on_sample(void *arg, int err, const struct error *e, int status, con
 
         (void) e;
         s->call = NULL;
-        if (err == 0 && status == 200 && e2b_sample_parse(body, n, clock_real_ms(), &sample) == 0)
+        if (err == 0 && status == 200 && e2b_sample_parse(body, n, clock_real_ms(), &sample) == 0) {
+                s->last = uv_now(s->all->app->loop);
                 (void) e2b_series_add(&s->series, &sample);
+        }
         answer_waiters(s);
 }
 
@@ -108,7 +120,7 @@ static void sample_now(struct sampled *s, const struct sandbox *sb) {
                 .timeout_ms = SAMPLE_TIMEOUT_MS,
         };
 
-        s->due = uv_now(loop) + SAMPLE_MS;
+        s->due = uv_now(loop) + (uv_now(loop) < s->wanted ? SAMPLE_MS : IDLE_MS);
         if (!s->call)
                 (void) proxy_call(s->all->app->proxy, &rq, on_sample, s, &s->call, NULL);
 }
@@ -172,9 +184,22 @@ void e2b_metrics_free(struct e2b_metrics *m) {
 
 /* --- routes ------------------------------------------------------------------------------------ */
 
-/* Before the first sample of a fresh sandbox: takes it now and answers with it. */
-static int wait_for_first(struct sampled *s, const struct sandbox *sb, struct api_req *r, int64_t start_s,
-                          int64_t end_s) {
+/* Somebody reads: sample often from now on. */
+static void want(struct sampled *s) {
+        uint64_t now = uv_now(s->all->app->loop);
+
+        s->wanted = now + WANTED_MS;
+        if (s->due > now + SAMPLE_MS)
+                s->due = now + SAMPLE_MS;
+}
+
+static bool is_fresh(const struct sampled *s) {
+        return s->last && uv_now(s->all->app->loop) - s->last < SAMPLE_MS;
+}
+
+/* Takes a sample now and answers when it is there. */
+static int wait_for_sample(struct sampled *s, const struct sandbox *sb, struct api_req *r, int64_t start_s,
+                           int64_t end_s) {
         struct waiter *w = calloc(1, sizeof(*w));
 
         if (!w)
@@ -191,10 +216,8 @@ static int wait_for_first(struct sampled *s, const struct sandbox *sb, struct ap
 
 void e2b_get_metrics(struct api_req *r) {
         uint64_t start = 0, end = UINT32_MAX;
-        int n1 = api_query_u64(r, "start", 0, UINT32_MAX, &start);
-        int n2 = n1 < 0 ? n1 : api_query_u64(r, "end", 0, UINT32_MAX, &end);
 
-        if (n2 < 0)
+        if (api_query_u64(r, "start", 0, UINT32_MAX, &start) < 0 || api_query_u64(r, "end", 0, UINT32_MAX, &end) < 0)
                 return;
         if (start > end)
                 return api_error(r, API_INVALID_ARGUMENT, "start is later than end");
@@ -202,10 +225,12 @@ void e2b_get_metrics(struct api_req *r) {
         if (!sb)
                 return;
         struct sampled *s = sampled_get(r->app->e2b->metrics, sb->id);
-        if (s && s->series.n == 0 && n1 == 0 && n2 == 0 && wait_for_first(s, sb, r, 0, UINT32_MAX) == 0)
-                return;
         if (!s)
                 return api_error(r, API_INTERNAL, "no memory");
+        want(s);
+        bool past = (int64_t) end * 1000 < clock_real_ms() - SAMPLE_MS;
+        if (!past && !is_fresh(s) && wait_for_sample(s, sb, r, (int64_t) start, (int64_t) end) == 0)
+                return;
         api_reply(r, 200, e2b_series_json(&s->series, (int64_t) start, (int64_t) end));
 }
 
@@ -225,8 +250,11 @@ void e2b_get_all_metrics(struct api_req *r) {
                         json_decref(found);
                         return api_error(r, API_INVALID_ARGUMENT, "sandbox_ids: more than %d", IDS_MAX);
                 }
-                const struct sampled *s = runs(r->app, id) ? map_get(m->by_id, id) : NULL;
-                if (s && s->series.n > 0)
+                struct sampled *s = runs(r->app, id) ? map_get(m->by_id, id) : NULL;
+                if (!s)
+                        continue;
+                want(s);
+                if (s->series.n > 0)
                         (void) json_object_set_new(found, id,
                                                    e2b_sample_json(&s->series.samples[s->series.n - 1]));
         }

@@ -295,6 +295,20 @@ describe('traffic', () => {
     assert.match(reply, /^HTTP\/1\.1 404 /)
   })
 
+  test('by host name', async (t) => {
+    const { json } = await api('GET', `/sandboxes/${sandbox.sandboxId}`)
+    if (!json.domain) return t.skip('no domain is set in cspace.conf')
+    const get = (name, headers = {}) => request('GET', '/x', { headers: { Host: name, ...headers } })
+    const found = await get(`3000-${sandbox.sandboxId}.${json.domain}`)
+    assert.equal(found.json.path, '/x')
+    assert.equal(found.json.headers.Host, `3000-${sandbox.sandboxId}.${json.domain}`)
+    // The name decides, whatever fields say.
+    assert.equal((await get(`3000-${sandbox.sandboxId}.${json.domain}`, { 'E2b-Sandbox-Id': MISSING, 'E2b-Sandbox-Port': '80' })).status, 200)
+    assert.equal((await get(`3000-${MISSING}.${json.domain}`)).status, 502)
+    assert.equal((await get(`${sandbox.sandboxId}-3000.${json.domain}`)).status, 400)
+    assert.equal((await get(`3000-${sandbox.sandboxId}.x.${json.domain}`)).status, 400)
+  })
+
   test('a sandbox without public traffic', async () => {
     const closed = await Sandbox.create(template, { network: { allowPublicTraffic: false }, timeoutMs: 60_000 })
     try {
