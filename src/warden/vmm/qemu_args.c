@@ -66,7 +66,8 @@ static const char *binary(const struct vmm_config *c, bool kvm) {
 }
 
 static void add_machine(struct args *a, const struct vmm_config *c, bool boot, bool kvm) {
-        add(a, "%s", binary(c, kvm));
+        const char *qemu = binary(c, kvm);
+        add(a, "%s", qemu);
         add2(a, "-M", "microvm,x-option-roms=off,pit=off,memory-backend=mem");
         if (kvm) {
                 add2(a, "-accel", "kvm");
@@ -87,7 +88,8 @@ static void add_machine(struct args *a, const struct vmm_config *c, bool boot, b
         add(a, "-no-user-config");
         add(a, "-no-reboot");
         add2(a, "-display", "none");
-        add2(a, "-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny");
+        if (strcmp(qemu, QEMU_MICROVM) != 0) /* which is built without; confine_vm() serves both */
+                add2(a, "-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny");
 }
 
 static void add_devices(struct args *a, const struct vmm_config *c, bool boot) {

@@ -40,7 +40,8 @@ static void becomes_the_program(void **state) {
         (void) state;
         /* The descriptors land where they were asked for, in whatever order they came, and argv and
          * environment are as sent. */
-        static const char strings[] = "/bin/sh\0-c\0echo \"$VAR $0 $#\" >&7; cat <&8 >&7; echo err >&2; ls /proc/self/fd >&7\0"
+        static const char strings[] = "/bin/sh\0-c\0echo \"$VAR $0 $#\" >&7; read -r line <&8; echo \"$line\" >&7; echo err >&2;"
+                                      "for f in /proc/self/fd/*; do echo ${f##*/} >&7; done; (echo forked >&7)\0"
                                       "name\0VAR=value with space\0";
         int sock, out[2], err[2], in[2];
         pid_t pid = start(&sock);
@@ -59,11 +60,13 @@ static void becomes_the_program(void **state) {
         for (ssize_t r; (r = read(out[0], buf + n, sizeof(buf) - 1 - n)) > 0;)
                 n += (size_t) r;
         assert_non_null(strstr(buf, "value with space name 0\nfed\n"));
+        assert_non_null(strstr(buf, "\n7\n"));
         assert_null(strstr(buf, "\n5\n")); /* the socket is not passed on */
-        assert_true(read(err[0], text, sizeof(text)) > 0);
-        assert_string_equal(text, "err\n");
+        assert_null(strstr(buf, "forked")); /* confine_vm(): no new process */
+        assert_true(read(err[0], text, sizeof(text) - 1) > 0);
+        assert_ptr_equal(strstr(text, "err\n"), text);
         assert_int_equal(recv(sock, text, sizeof(text), 0), 0); /* closed by the exec */
-        assert_int_equal(end_of(pid), 0);
+        assert_int_equal(end_of(pid), 2); /* of a shell that cannot fork */
         close(sock);
         close(out[0]);
         close(err[0]);
