@@ -3,12 +3,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -24,6 +26,7 @@
 #define EXEC_OUTPUT_MAX 4096
 
 bool setup_quiet;
+static int held_lock = -EBADF; /* of setup_lock() */
 
 void setup_say(const char *fmt, ...) {
         va_list ap;
@@ -75,11 +78,12 @@ int setup_lock(struct setup *s, struct error *err) {
                         if (errno != EINTR)
                                 return error_errno(err, errno, "cannot lock %s/" SERVICES_DIR, s->conf.run);
         }
-        s->lock = fd_steal(&dir);
+        s->lock = held_lock = fd_steal(&dir);
         return 0;
 }
 
 void setup_done(struct setup *s) {
+        held_lock = -EBADF;
         s->lock = fd_close(s->lock);
 }
 
@@ -88,11 +92,20 @@ void setup_done(struct setup *s) {
 static const char *const tool_env[] = { "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C.UTF-8",
                                         NULL };
 
+/*
+ * A tool must not outlive us: a mkfs that went on after `up` was killed would write into the image that the next
+ * `up` makes. It ends with us, and holds our lock until it has ended.
+ */
 static pid_t tool_start(const char *const *argv, int out) {
-        pid_t pid = fork();
+        pid_t us = getpid(), pid = fork();
 
         if (pid != 0)
                 return pid;
+        (void) prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (getppid() != us)
+                _exit(126);
+        if (held_lock >= 0)
+                (void) fd_cloexec(held_lock, 0, NULL);
         int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
         if (null < 0 || dup2(null, 0) < 0 || dup2(out, 1) < 0 || dup2(out, 2) < 0)
                 _exit(126);

@@ -52,7 +52,8 @@ const struct service services[SETUP_SERVICES] = {
 
 /* ---- answers --------------------------------------------------------------------------------- */
 
-static int connect_unix(const char *path, int type) {
+/* *ret_pid: the process that listens there. */
+static int connect_unix(const char *path, int type, pid_t *ret_pid) {
         struct sockaddr_un a = { .sun_family = AF_UNIX };
 
         if (str_copy(a.sun_path, sizeof a.sun_path, path) < 0)
@@ -60,16 +61,21 @@ static int connect_unix(const char *path, int type) {
         _cleanup_fd_ int fd = socket(AF_UNIX, type | SOCK_CLOEXEC, 0);
         if (fd < 0 || connect(fd, (struct sockaddr *) &a, sizeof a) < 0)
                 return -errno;
+        struct ucred peer = { 0 };
+        socklen_t n = sizeof peer;
+        if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &n) < 0)
+                return -errno;
+        *ret_pid = peer.pid;
         return fd_steal(&fd);
 }
 
-static int health_on(const char *path) {
+static int health_on(const char *path, pid_t *ret_pid) {
         static const char request[] = "GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
         const struct timeval limit = { .tv_sec = HEALTH_LIMIT_MS / 1000 };
         char answer[16];
         size_t got = 0;
 
-        _cleanup_fd_ int fd = connect_unix(path, SOCK_STREAM);
+        _cleanup_fd_ int fd = connect_unix(path, SOCK_STREAM, ret_pid);
         if (fd < 0)
                 return fd;
         (void) setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
@@ -87,14 +93,14 @@ static int health_on(const char *path) {
 
 /* A socket of a process that hangs or is about to die still takes connections: only an answer is one. No
  * version of the protocol is 0, so the answer is a refusal, and the daemon takes us for no client. */
-static int rootd_answers(const char *path) {
+static int rootd_answers(const char *path, pid_t *ret_pid) {
         const struct timeval limit = { .tv_sec = HEALTH_LIMIT_MS / 1000 };
         const struct ipc_hello hello = { .version = 0 };
         uint8_t body[64];
         struct ipc_packet p = { 0 };
         size_t n = 0;
 
-        _cleanup_fd_ int fd = connect_unix(path, SOCK_SEQPACKET);
+        _cleanup_fd_ int fd = connect_unix(path, SOCK_SEQPACKET, ret_pid);
         if (fd < 0)
                 return fd;
         _cleanup_free_ uint8_t *packet = malloc(IPC_PACKET_MAX);
@@ -110,16 +116,25 @@ static int rootd_answers(const char *path) {
         return p.seq == 1 && p.flags != 0 ? 0 : -EPROTO;
 }
 
-static int answers(const struct setup *s, const struct service *v) {
+/* 0 when the service answers; *ret_pid tells which process that was. */
+static int answers(const struct setup *s, const struct service *v, pid_t *ret_pid) {
         char path[CONF_STR_MAX + 32];
 
+        *ret_pid = 0;
         if (conf_run_path(&s->conf, v->socket, path, sizeof path) < 0)
                 return -ENAMETOOLONG;
-        return v->type == SOCK_STREAM ? health_on(path) : rootd_answers(path);
+        return v->type == SOCK_STREAM ? health_on(path, ret_pid) : rootd_answers(path, ret_pid);
+}
+
+static bool answers_as(const struct setup *s, const struct service *v, pid_t pid) {
+        pid_t peer;
+
+        return answers(s, v, &peer) == 0 && (pid <= 0 || peer == pid);
 }
 
 int setup_health(const struct setup *s, struct error *err) {
-        int r = answers(s, &services[1]);
+        pid_t pid;
+        int r = answers(s, &services[1], &pid);
 
         return r < 0 ? error_errno(err, r, "cspaced does not answer on %s/%s", s->conf.run, services[1].socket) : 0;
 }
@@ -170,6 +185,19 @@ static pid_t plain_pid(const struct setup *s, const struct service *v) {
         return pid;
 }
 
+/* One that nobody noted, started by hand: it holds the socket, and its program is ours. */
+static pid_t unnoted_pid(const struct setup *s, const struct service *v) {
+        char link[64], exe[CONF_STR_MAX + 64], path[CONF_STR_MAX + 64];
+        pid_t pid;
+
+        if (answers(s, v, &pid) < 0 || pid <= 1 || conf_libexec_path(&s->conf, v->name, path, sizeof path) < 0)
+                return 0;
+        (void) snprintf(link, sizeof link, "/proc/%d/exe", (int) pid);
+        ssize_t n = readlink(link, exe, sizeof exe - 1);
+        exe[n > 0 ? n : 0] = '\0';
+        return str_eq(exe, path) || (str_has_prefix(exe, path) && str_has_suffix(exe, " (deleted)")) ? pid : 0;
+}
+
 static pid_t unit_pid(const struct service *v) {
         const char *const argv[] = { "systemctl", "show", "--property", "MainPID", "--value", v->unit, NULL };
         char text[32];
@@ -185,6 +213,8 @@ int setup_service_state(const struct setup *s, unsigned i, struct service_state 
 
         ret->name = v->name;
         ret->pid = setup_use_systemd(s) ? unit_pid(v) : plain_pid(s, v);
+        if (ret->pid == 0)
+                ret->pid = unnoted_pid(s, v);
         ret->outdated = ret->pid > 0 && is_outdated(s, v, ret->pid);
         return 0;
 }
@@ -239,13 +269,17 @@ static bool become_user(const struct setup *s) {
                prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0;
 }
 
-static _Noreturn void daemon_child(const struct setup *s, const struct service *v, int log) {
+/* go: a byte comes once our pid is noted. None comes when the parent was killed before: then nobody would know of us. */
+static _Noreturn void daemon_child(const struct setup *s, const struct service *v, int log, int go) {
         static const char *const passed[] = { "http_proxy", "https_proxy", "no_proxy", "CSPACE_LOG_FORMAT" };
         const struct rlimit files = { FILES_MAX_, FILES_MAX_ };
         char program[CONF_STR_MAX + 64], store[ARRAY_SIZE(passed)][512];
         const char *argv[8] = { program }, *env[ARRAY_SIZE(passed) + 2] = { "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin" };
         size_t n = 1, e = 1;
+        char byte;
 
+        if (read(go, &byte, 1) != 1)
+                _exit(126);
         int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
         if (setsid() < 0 || null < 0 || dup2(null, 0) < 0 || dup2(log, 1) < 0 || dup2(log, 2) < 0 || chdir("/") < 0)
                 _exit(126);
@@ -283,23 +317,36 @@ struct started {
         pid_t service, log; /* 0: systemd's */
 };
 
-static int plain_start(struct setup *s, const struct service *v, struct started *ret, struct error *err) {
+static int note_pid(struct setup *s, const struct service *v, pid_t pid, struct error *err) {
         char name[64], text[64];
         uint64_t start = 0;
+
+        (void) start_time(pid, &start);
+        (void) snprintf(name, sizeof name, "%s.pid", v->name);
+        int n = snprintf(text, sizeof text, "%d %llu\n", (int) pid, (unsigned long long) start);
+        return fd_replace_file_at(s->lock, name, text, (size_t) n, 0644, err);
+}
+
+static int plain_start(struct setup *s, const struct service *v, struct started *ret, struct error *err) {
+        int p[2];
 
         _cleanup_fd_ int log = open_log_pipe(s, v, &ret->log, err);
         if (log < 0)
                 return log;
+        if (pipe2(p, O_CLOEXEC) < 0)
+                return error_errno(err, errno, "cannot make a pipe");
+        _cleanup_fd_ int wait = p[0];
+        _cleanup_fd_ int go = p[1];
         pid_t pid = fork();
         if (pid < 0)
                 return error_errno(err, errno, "cannot fork");
-        if (pid == 0)
-                daemon_child(s, v, log);
-        (void) start_time(pid, &start);
-        (void) snprintf(name, sizeof name, "%s.pid", v->name);
-        int n = snprintf(text, sizeof text, "%d %llu\n", (int) pid, (unsigned long long) start);
+        if (pid == 0) {
+                go = fd_close(go);
+                daemon_child(s, v, log, wait);
+        }
         ret->service = pid;
-        return fd_replace_file_at(s->lock, name, text, (size_t) n, 0644, err);
+        int r = note_pid(s, v, pid, err);
+        return r < 0 ? r : fd_write_all(go, "g", 1, err);
 }
 
 /* Ends a process that may not be our child; 0 once it is gone. */
@@ -363,7 +410,7 @@ static int wait_ready(const struct setup *s, const struct service *v, const stru
 
         for (uint64_t end = clock_mono_ms() + READY_LIMIT_MS;;) {
                 struct pollfd p = { .fd = fd, .events = POLLIN };
-                if (answers(s, v) == 0)
+                if (answers_as(s, v, st->service))
                         return 0;
                 if (clock_mono_ms() > end)
                         return not_ready(s, v, "does not answer", err);
@@ -380,7 +427,7 @@ static int start_one(struct setup *s, unsigned i, struct error *err) {
         int r = 0;
 
         (void) setup_service_state(s, i, &state);
-        if (state.pid > 0 && !state.outdated && answers(s, v) == 0)
+        if (state.pid > 0 && !state.outdated && answers_as(s, v, state.pid))
                 return 0;
         if (systemd) {
                 r = unit_do("enable", v, err);

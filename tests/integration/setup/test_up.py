@@ -156,6 +156,17 @@ def test_pid_of_another_process(host):
         other.wait()
 
 
+def test_service_that_nobody_noted(host):
+    """Started by hand, or its pid file was lost: found by its socket, used, and ended by down."""
+    host.up()
+    pid = host.pid('cspace-rootd')
+    os.unlink(host.path('run', 'services', 'cspace-rootd.pid'))
+    assert len(host.up().splitlines()) == 1
+    assert host.healthy() and os.path.exists(f'/proc/{pid}')
+    host.down()
+    assert host.processes() == [] and host.loops() == []
+
+
 def test_planted_services_folder(host):
     """The group of cspaced may write in the run folder: what it puts there is not believed."""
     os.makedirs(host.path('run', 'services'))
