@@ -204,10 +204,12 @@ static void mount_all(void) {
         (void) !symlink("/proc/self/mounts", "/etc/mtab");
 }
 
-/* So that a fork bomb leaves the agent room to start a command that ends it. */
+/* So that a fork bomb leaves the agent room to start a command that ends it, and its half of the
+ * CPU: with the cpu controller all commands together weigh as much as the agent. */
 static void limit_processes(void) {
         (void) mkdir(BOOT_CGROUP_DIR "/cspace", 0755);
         put(BOOT_CGROUP_DIR "/cgroup.subtree_control", "+pids");
+        put(BOOT_CGROUP_DIR "/cgroup.subtree_control", "+cpu");
         _cleanup_free_ char *text = NULL;
         if (fd_read_file_at(AT_FDCWD, "/proc/sys/kernel/threads-max", 64, &text, NULL, NULL) < 0)
                 return;

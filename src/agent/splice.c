@@ -14,7 +14,9 @@ struct splice;
 struct side {
         struct splice *sp;
         struct stream *s;
-        bool eof, stopped;
+        bool eof;     /* it has sent all */
+        bool stopped; /* not read while the other side's queue is full */
+        bool broken;  /* takes nothing more; what it had sent is still coming */
 };
 
 struct splice {
@@ -42,8 +44,16 @@ static void splice_end(struct splice *sp, bool abort) {
 
 static void on_data(void *arg, const uint8_t *data, size_t n) {
         struct side *d = arg, *o = other(d);
+        if (o->broken)
+                return;
         if (stream_write(o->s, data, n) < 0) {
-                splice_end(d->sp, true);
+                /* Its owner may have answered and closed without reading on: the answer counts. Its
+                 * end or error comes behind it. */
+                o->broken = true;
+                if (o->eof)
+                        splice_end(d->sp, true);
+                else
+                        stream_read_stop(d->s);
                 return;
         }
         if (stream_queued(o->s) > STREAM_HIGH_WATER) {
@@ -55,15 +65,15 @@ static void on_data(void *arg, const uint8_t *data, size_t n) {
 static void on_eof(void *arg) {
         struct side *d = arg, *o = other(d);
         d->eof = true;
-        if (o->eof)
+        if (o->eof || d->broken) /* nothing can move any more; what is queued is still flushed */
                 splice_end(d->sp, false);
         else if (stream_shutdown(o->s) < 0)
-                splice_end(d->sp, true);
+                o->broken = true;
 }
 
 static void on_drain(void *arg) {
         struct side *o = other(arg);
-        if (o->stopped) {
+        if (o->stopped && !((struct side *) arg)->broken) {
                 o->stopped = false;
                 stream_read_start(o->s);
         }
@@ -72,7 +82,8 @@ static void on_drain(void *arg) {
 static void on_error(void *arg, int err) {
         struct side *d = arg;
         (void) err;
-        splice_end(d->sp, true);
+        /* After its end of file all it had sent is on its way to the other side, and must arrive. */
+        splice_end(d->sp, !d->eof);
 }
 
 static const struct stream_handler handler = {
