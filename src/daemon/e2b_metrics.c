@@ -4,7 +4,7 @@
  * Theory of operation
  *
  * A running sandbox's agent is asked for its metrics now and then, and the answer is added to the
- * sandbox's series. An answer costs an emulated guest some 30 ms, so an interval of seconds for
+ * sandbox's series. An answer costs an emulated guest 30 ms and more, so an interval of seconds for
  * everyone would by itself use up what an idle sandbox may cost: sandboxes whose metrics somebody
  * reads are sampled every SAMPLE_MS, the others every IDLE_MS, and a reader who finds the last
  * sample old is given a new one.
@@ -26,7 +26,7 @@
 
 #define TICK_MS 1000
 #define SAMPLE_MS 5000
-#define IDLE_MS 60000
+#define IDLE_MS 120000
 #define WANTED_MS 60000 /* so long after a request somebody is taken to be reading */
 #define SAMPLE_TIMEOUT_MS 10000
 #define IDS_MAX 100
@@ -86,7 +86,7 @@ static struct sampled *sampled_get(struct e2b_metrics *m, const char *id) {
         if (!s)
                 return NULL;
         s->all = m;
-        s->due = uv_now(m->app->loop) + SAMPLE_MS; /* a sandbox has better to do in its first second */
+        s->due = uv_now(m->app->loop) + IDLE_MS; /* most are gone by then, and cost nothing */
         if (str_copy(s->id, sizeof(s->id), id) < 0 || map_put(m->by_id, s->id, s) < 0) {
                 free(s);
                 return NULL;
