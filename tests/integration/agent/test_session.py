@@ -289,3 +289,19 @@ def test_limit_on_processes(own_agent):
         if r.status != 201:
             break
     assert codes[-1] == 429 and r.json['error']['code'] == 'too_many_processes' and len(codes) == 2049
+
+
+def test_forgotten_command_goes_on_and_the_gap_is_told(agent):
+    n = 20_000_000
+    pid = create(agent, 'sh', '-c', f'head -c {n} /dev/zero; printf end', start=True)
+
+    def state():
+        return agent.native('GET', f'/processes/{pid}').json['state']
+    began = time.monotonic()
+    assert eventually(lambda: state() == 'exited', 90)
+    assert time.monotonic() - began > 25  # it was held first, in case somebody came
+    a = Attach(agent, pid, 0).finish()
+    [(start, end)] = a.gaps
+    assert start == 0 and end + len(a.out) == n + 3 and len(a.out) <= 9 << 20
+    assert a.out.endswith(b'\0end') and a.exit == {'exitCode': 0, 'reason': 'exited'}
+    a.close()
