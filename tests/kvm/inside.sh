@@ -32,7 +32,7 @@ expect() {
         say "ok $name ($(now))"
 }
 
-exec >/dev/ttyS0 2>&1
+exec >/dev/ttyS0 2>&1 </dev/null
 say "up ($(now))"
 modprobe kvm_amd nested=0 || fail "no kvm_amd"
 for m in tun loop btrfs nf_tables nft_counter veth; do modprobe $m 2>/dev/null; done
@@ -58,7 +58,7 @@ expect "exec as root" 0 cspace exec --user root "$id" -- id -u
 expect "clock source of KVM" kvm-clock cspace exec "$id" -- cat /sys/devices/system/clocksource/clocksource0/current_clocksource
 head -c 1000000 /dev/urandom >/tmp/data
 cspace cp /tmp/data "$id:/tmp/data" || fail "cp in"
-expect "file in" "$(sha256sum </tmp/data)" cspace exec "$id" -- sha256sum -
+expect "file in" "$(sha256sum </tmp/data)" cspace exec "$id" -- sh -c 'sha256sum </tmp/data'
 cspace cp "$id:/tmp/data" /tmp/back || fail "cp out"
 cmp /tmp/data /tmp/back || fail "the file came back changed"
 say "ok files ($(now))"
