@@ -66,5 +66,5 @@ cspace exec "$id" -- sh -c 'exit 7'
 [ $? -eq 7 ] || fail "exit code"
 cspace rm "$id" || fail "rm"
 expect "nothing left" 0 sh -c 'pgrep -c qemu-system || true'
-cspace down --all || fail "down"
+cspace down || fail "down"
 finish passed
