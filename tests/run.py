@@ -175,29 +175,47 @@ def stage_fuzz(results):
                 print(tail(out, 30))
 
 
-def pytest(results, stage, directory, timeout, env=None):
-    if not glob.glob(os.path.join(TOP, directory, '**', 'test_*.py'), recursive=True):
-        return
+def pytest_once(stage, directory, timeout, env, *options):
+    """Runs a folder. Returns ({test name: (outcome, why, text)}, output); no tests when pytest itself broke."""
     xml = os.path.join(LOGS, stage + '.xml')
     if os.path.exists(xml):
         os.unlink(xml)
-    code, out = run(stage, [PYTHON, '-m', 'pytest', '-q', '-p', 'no:cacheprovider', '--junit-xml', xml, '-o',
-                            'junit_family=xunit2', directory], timeout, env)
-    if not os.path.exists(xml):
-        results.add(stage, 'failed', f'pytest ended with exit code {code}')
-        print(tail(out, 40))
-        return
-    for case in ET.parse(xml).getroot().iter('testcase'):
+    _, out = run(stage, [PYTHON, '-m', 'pytest', '-q', '-o', f'cache_dir={LOGS}/cache-{stage}', '--junit-xml', xml, '-o',
+                         'junit_family=xunit2', *options, directory], timeout, env)
+    cases = {}
+    for case in ET.parse(xml).getroot().iter('testcase') if os.path.exists(xml) else ():
         name = f'{stage}/{case.get("classname", "").split(".")[-1]}/{case.get("name")}'
         failure = next((c for c in case if c.tag in ('failure', 'error')), None)
         skip = case.find('skipped')
         if failure is not None:
-            results.add(name, 'failed', (failure.get('message') or '')[:300])
-            print(tail(failure.text or '', 25))
+            cases[name] = ('failed', (failure.get('message') or '').split('\n')[0][:300], failure.text or '')
         elif skip is not None:
-            results.add(name, 'skipped', skip.get('message') or 'no reason given')
+            cases[name] = ('skipped', skip.get('message') or 'no reason given', '')
         else:
-            results.add(name, 'passed')
+            cases[name] = ('passed', '', '')
+    return cases, out
+
+
+def pytest(results, stage, directory, timeout, env=None):
+    """A test that fails is run once more, alone: what passes then is told as such, so that timing on a busy
+    machine can be told from a fault without hiding either."""
+    if not glob.glob(os.path.join(TOP, directory, '**', 'test_*.py'), recursive=True):
+        return
+    cases, out = pytest_once(stage, directory, timeout, env)
+    if not cases:  # not even a skipped one
+        results.add(stage, 'failed', 'pytest ran no test')
+        print(tail(out, 40))
+        return
+    if any(outcome == 'failed' for outcome, _, _ in cases.values()):
+        again, _ = pytest_once(stage, directory, timeout, env, '--last-failed')
+        for name, case in again.items():
+            if case[0] == 'passed' and cases.get(name, ('',))[0] == 'failed':
+                print(f'  SECOND TRY passed: {name}: {cases[name][1]}', flush=True)
+                cases[name] = case
+    for name, (outcome, why, text) in cases.items():
+        results.add(name, outcome, why)
+        if outcome == 'failed':
+            print(tail(text, 25))
 
 
 def stage_integration(results):
