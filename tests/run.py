@@ -14,6 +14,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -319,9 +320,12 @@ def main():
     unknown = [s for s in args.stages if s not in STAGES]
     if unknown:
         ap.error(f'unknown stage {unknown[0]!r}; there are: {", ".join(STAGES)}')
+    # Started in the background by a shell, this process ignores them, and so would every program under test.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGQUIT, signal.SIG_DFL)
     os.makedirs(LOGS, exist_ok=True)
     for log in glob.glob(os.path.join(LOGS, '*')):
-        os.unlink(log)
+        shutil.rmtree(log) if os.path.isdir(log) else os.unlink(log)
     results = Results()
     for name in args.stages or STAGES:
         before = len(results.passed)
