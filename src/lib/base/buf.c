@@ -54,7 +54,7 @@ int buf_reserve(struct buf *b, size_t n, uint8_t **ret) {
         int r = make_room(b, n);
         if (r < 0)
                 return r;
-        *ret = b->data + b->start + b->len;
+        *ret = b->data ? b->data + b->start + b->len : NULL; /* nothing asked of an empty one */
         return 0;
 }
 

@@ -42,6 +42,17 @@ static void limit_holds(void **state) {
         buf_done(&b);
 }
 
+static void nothing(void **state) {
+        (void) state;
+        struct buf b = BUF_INIT(0);
+        uint8_t *to = NULL;
+        assert_int_equal(buf_reserve(&b, 0, &to), 0);
+        buf_commit(&b, 0);
+        assert_int_equal(buf_append(&b, NULL, 0), 0);
+        assert_int_equal(b.len, 0);
+        buf_done(&b);
+}
+
 static void text(void **state) {
         (void) state;
         struct buf b = BUF_INIT(0);
@@ -60,6 +71,7 @@ int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(queue_order),
                 cmocka_unit_test(limit_holds),
+                cmocka_unit_test(nothing),
                 cmocka_unit_test(text),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
