@@ -87,8 +87,8 @@ static void says_why_not(void **state) {
 
 static void malformed_messages(void **state) {
         (void) state;
-        static const char *const bad[] = { "", "x", "0123456789012345678901234567890123456789012345678901234567890123456789012345"
-                                                    "6789012345678901234567890123456789" };
+        static const char *const bad[] = { "", "x", ("0123456789012345678901234567890123456789012345678901234567890123456789012345"
+                                                    "6789012345678901234567890123456789") };
         for (size_t i = 0; i < 3; i++) {
                 int sock;
                 pid_t pid = start(&sock);
