@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "trust.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <openssl/err.h>
+#include <openssl/pem.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include "base/cleanup.h"
+#include "base/fd.h"
+#include "io/stream_tls.h"
+
+static const char begin_mark[] = "-----BEGIN CERTIFICATE-----";
+static const char end_mark[] = "-----END CERTIFICATE-----";
+
+struct entry {
+        unsigned long hash; /* of the subject */
+        uint32_t at, n;     /* in the file */
+};
+
+struct trust {
+        char *text;
+        size_t text_n;
+        struct entry *entries;
+        size_t n;
+        X509_LOOKUP_METHOD *method;
+};
+
+static X509 *read_cert(const struct trust *t, const struct entry *e) {
+        BIO *b = BIO_new_mem_buf(t->text + e->at, (int) e->n);
+        X509 *c = b ? PEM_read_bio_X509(b, NULL, NULL, NULL) : NULL;
+        BIO_free(b);
+        return c;
+}
+
+/* One certificate that does not parse is not trusted; the others are. */
+static int index_one(struct trust *t, size_t at, size_t n) {
+        struct entry e = { .at = (uint32_t) at, .n = (uint32_t) n };
+        X509 *c = read_cert(t, &e);
+        if (!c) {
+                ERR_clear_error();
+                return 0;
+        }
+        if ((t->n & 63) == 0) {
+                struct entry *more = reallocarray(t->entries, t->n + 64, sizeof *more);
+                if (!more) {
+                        X509_free(c);
+                        return -ENOMEM;
+                }
+                t->entries = more;
+        }
+        e.hash = X509_NAME_hash_ex(X509_get_subject_name(c), NULL, NULL, NULL);
+        X509_free(c);
+        t->entries[t->n++] = e;
+        return t->n > TRUST_CERTIFICATES_MAX ? -E2BIG : 0;
+}
+
+static int index_all(struct trust *t) {
+        size_t at = 0;
+        for (;;) {
+                const char *from = memmem(t->text + at, t->text_n - at, begin_mark, sizeof begin_mark - 1);
+                if (!from)
+                        return 0;
+                size_t start = (size_t) (from - t->text);
+                const char *to = memmem(from, t->text_n - start, end_mark, sizeof end_mark - 1);
+                if (!to)
+                        return 0;
+                at = (size_t) (to - t->text) + sizeof end_mark - 1;
+                int r = index_one(t, start, at - start);
+                if (r < 0)
+                        return r;
+        }
+}
+
+/* Puts every certificate of this subject into the store, which finds among them by key and dates. */
+static int by_subject(X509_LOOKUP *l, X509_LOOKUP_TYPE type, const X509_NAME *name, X509_OBJECT *ret) {
+        const struct trust *t = X509_LOOKUP_get_method_data(l);
+        X509_STORE *store = X509_LOOKUP_get_store(l);
+        unsigned long hash = X509_NAME_hash_ex(name, NULL, NULL, NULL);
+        int found = 0;
+        if (type != X509_LU_X509 || !t)
+                return 0;
+        for (size_t i = 0; i < t->n; i++) {
+                if (t->entries[i].hash != hash)
+                        continue;
+                X509 *c = read_cert(t, &t->entries[i]);
+                if (c && X509_NAME_cmp(X509_get_subject_name(c), name) == 0 && X509_STORE_add_cert(store, c) == 1 &&
+                    !found && X509_OBJECT_set1_X509(ret, c) == 1) {
+                        found = 1;
+                        X509_free(c); /* the caller counts its own reference; the store's keeps c */
+                }
+                X509_free(c);
+        }
+        return found;
+}
+
+int trust_use(struct trust *t, SSL_CTX *ctx, struct error *err) {
+        X509_LOOKUP *l = X509_STORE_add_lookup(SSL_CTX_get_cert_store(ctx), t->method);
+        if (!l || X509_LOOKUP_set_method_data(l, t) != 1)
+                return stream_tls_error(err, "trust store");
+        return 0;
+}
+
+int trust_load(const char *path, struct trust **ret, struct error *err) {
+        _cleanup_fd_ int fd = open(path, O_RDONLY | O_CLOEXEC);
+        struct stat st;
+        if (fd < 0 || fstat(fd, &st) < 0)
+                return error_errno(err, errno, "trust store %s", path);
+        if (!S_ISREG(st.st_mode) || st.st_size <= 0 || st.st_size > TRUST_FILE_MAX)
+                return error_set(err, -EINVAL, "trust store %s is empty, too large, or no file", path);
+        struct trust *t = calloc(1, sizeof *t);
+        if (!t)
+                return error_set(err, -ENOMEM, "out of memory");
+        t->text_n = (size_t) st.st_size;
+        t->text = mmap(NULL, t->text_n, PROT_READ, MAP_PRIVATE, fd, 0);
+        int r = 0;
+        if (t->text == MAP_FAILED) {
+                r = -errno;
+                t->text = NULL;
+        }
+        t->method = X509_LOOKUP_meth_new("mapped file");
+        if (!t->method || !X509_LOOKUP_meth_set_get_by_subject(t->method, by_subject))
+                r = -ENOMEM;
+        if (r == 0)
+                r = index_all(t);
+        if (r == 0 && t->n == 0)
+                r = -ENOENT;
+        if (r < 0) {
+                trust_free(t);
+                return error_errno(err, r, "trust store %s", path);
+        }
+        *ret = t;
+        return 0;
+}
+
+void trust_free(struct trust *t) {
+        if (!t)
+                return;
+        if (t->text)
+                (void) munmap(t->text, t->text_n);
+        X509_LOOKUP_meth_free(t->method);
+        free(t->entries);
+        free(t);
+}
+
+size_t trust_count(const struct trust *t) {
+        return t->n;
+}
