@@ -19,6 +19,9 @@ LAYERS = {
     'conf': {'base'},
     'link': {'base', 'wire', 'io'},
     'ipc': {'base', 'wire', 'io'},
+    'manifest': {'base'},
+    'policy': {'base', 'wire'},
+    'dns': {'base', 'wire', 'policy'},
 }
 PROGRAMS = {'agent', 'warden', 'rootd', 'builder', 'daemon', 'cli', 'gateway'}
 FILE_MAX = 1500

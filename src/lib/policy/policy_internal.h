@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* A compiled policy. Made by policy_parse.c, read by policy_eval.c. */
+
+#include "policy/policy.h"
+
+#define POLICY_ALL_PROTOCOLS (POLICY_HTTP | POLICY_TLS | POLICY_TCP)
+
+struct host_pattern {
+        char *name;    /* "a.b"; the suffix for below; NULL for any */
+        bool below;    /* "*.a.b" */
+        uint16_t port; /* 0: the rule's */
+};
+
+struct port_range {
+        uint16_t first, last;
+};
+
+struct rule {
+        char *name;      /* or NULL */
+        char place[16];  /* "rules[3]" */
+        bool allow;
+        struct host_pattern *hosts;
+        size_t n_hosts;
+        struct cidr *cidrs;
+        size_t n_cidrs;
+        struct port_range *ports;
+        size_t n_ports;
+        bool all_ports, default_ports; /* "ports" was not given */
+        unsigned protocols;
+        char **methods;
+        size_t n_methods;
+        char **paths;
+        size_t n_paths;
+        bool inspect, internal;
+        struct policy_limits limits;
+};
+
+struct policy {
+        unsigned refs;
+        struct rule *rules;
+        size_t n_rules;
+        struct policy_limits limits;
+};
+
+/* Decided by more than destination and protocol. */
+static inline bool rule_conditional(const struct rule *r) {
+        return r->n_methods > 0 || r->n_paths > 0;
+}
+
+/* A host of a rule: "name", "*.suffix", "*", each with ":port" if need be. Shared with bindings. */
+int host_pattern_parse(const char *text, const struct policy_context *ctx, bool shared_ok, struct host_pattern *ret,
+                       struct error *err);
+void host_pattern_done(struct host_pattern *p);
+bool host_pattern_match(const struct host_pattern *p, const char *name);
+
+/* Array of method names into a list that the caller frees. Shared with bindings. */
+int policy_methods_parse(const json_t *obj, char ***ret, size_t *ret_n, struct error *err);
+int policy_paths_parse(const json_t *obj, char ***ret, size_t *ret_n, struct error *err);
+void policy_strings_free(char **list, size_t n);
+bool policy_method_plain(const char *method); /* a token without lower case */
