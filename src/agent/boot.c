@@ -23,6 +23,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/str.h"
+#include "identity.h"
 #include "net.h"
 
 #define MODULES_LIST "/modules.list"
@@ -32,7 +33,7 @@
 #define CMDLINE_MAX 4096
 #define FREE_FDS 64
 #define NOFILE_HARD 524288 /* as Debian's init has it */
-#define BOOT_ID_FILE "/run/cspace/boot_id"
+#define BOOT_ID_FILE IDENTITY_DIR "/boot_id"
 
 /* --- early ---------------------------------------------------------------------------------- */
 
@@ -175,6 +176,13 @@ static void set_sysctls(void) {
                 { "/proc/sys/fs/inotify/max_user_instances", "8192" },
                 { "/proc/sys/fs/inotify/max_user_watches", "1048576" },
                 { "/proc/sys/net/ipv4/ping_group_range", "0 2147483647" },
+                /* Tables of neighbours are looked through this often (seconds), also when nothing is in them; the
+                 * interface has its own value for what the name says. */
+                { "/proc/sys/net/ipv4/neigh/default/delay_first_probe_time", "3600" },
+                { "/proc/sys/net/ipv6/neigh/default/delay_first_probe_time", "3600" },
+                /* No IPv6 leaves the machine, and soliciting routers would wake an idle one; "lo" keeps ::1. */
+                { "/proc/sys/net/ipv6/conf/default/disable_ipv6", "1" },
+                { "/proc/sys/net/ipv6/conf/" NET_INTERFACE "/disable_ipv6", "1" },
                 { "/proc/sys/kernel/printk", "3 4 1 3" },
         };
         for (size_t i = 0; i < ARRAY_SIZE(values); i++)
@@ -191,7 +199,7 @@ static void mount_all(void) {
         mount_at("cgroup2", BOOT_CGROUP_DIR, "cgroup2", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL);
         (void) mkdir("/run/lock", 01777);
         (void) chmod("/run/lock", 01777);
-        (void) mkdir("/run/cspace", 0755);
+        (void) mkdir(IDENTITY_DIR, 0755);
         (void) mkdir("/tmp", 01777);
         static const struct {
                 const char *target, *link;
@@ -233,6 +241,32 @@ static void cover_boot_id(void) {
                 log_warn("cannot cover boot_id: %m");
 }
 
+/* What says who this machine is (identity.c writes it) lies in memory, behind links: a clone's first act must
+ * not be to write to its disk. Unlike a mount on the file, a link can be replaced by whoever edits it. */
+static void move_to_run(const char *name, const char *otherwise) {
+        char etc[64], run[64];
+        (void) snprintf(etc, sizeof etc, "/etc/%s", name);
+        (void) snprintf(run, sizeof run, IDENTITY_DIR "/%s", name);
+        _cleanup_free_ char *text = NULL;
+        if (fd_read_file_at(AT_FDCWD, etc, IDENTITY_FILE_MAX, &text, NULL, NULL) < 0)
+                text = strdup(otherwise);
+        _cleanup_fd_ int fd = open(run, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+        if (fd < 0 || !text || write(fd, text, strlen(text)) < 0)
+                return;
+        char old[64];
+        ssize_t n = readlink(etc, old, sizeof old);
+        if (n > 0 && (size_t) n == strlen(run) && memcmp(old, run, (size_t) n) == 0)
+                return;
+        if ((unlink(etc) < 0 && errno != ENOENT) || symlink(run, etc) < 0)
+                log_warn("cannot make %s a link: %m", etc);
+}
+
+static void move_identity(void) {
+        move_to_run("hostname", "sandbox\n");
+        move_to_run("hosts", "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n");
+        move_to_run("machine-id", "");
+}
+
 static void write_resolv_conf(void) {
         struct stat st;
         if (stat("/etc/resolv.conf", &st) == 0 && st.st_size > 0)
@@ -261,6 +295,7 @@ int boot_machine(struct error *err) {
         set_limits();
         limit_processes();
         cover_boot_id();
+        move_identity();
         struct error e = ERROR_INIT;
         if (net_setup(&e) < 0)
                 log_warn("network: %s", e.msg);

@@ -32,6 +32,7 @@ struct cgroup {
         struct list link;
         struct cgroups *m;
         int fd, events_fd;
+        int procs_fd; /* held, not read: the kernel asks its inode for leave at each clone into the group */
         char name[24];
         bool killed; /* by cgroup.kill: some kernels kill what is cloned into it later, too */
 };
@@ -62,6 +63,7 @@ int cgroups_new(const char *dir, struct cgroups **ret, struct error *err) {
 static void destroy(struct cgroup *c) {
         list_remove(&c->link);
         fd_close(c->events_fd);
+        fd_close(c->procs_fd);
         fd_close(c->fd);
         (void) unlinkat(c->m->fd, c->name, AT_REMOVEDIR);
         free(c);
@@ -88,10 +90,12 @@ static struct cgroup *create(struct cgroups *m) {
         c->m = m;
         list_init(&c->link);
         (void) snprintf(c->name, sizeof c->name, "p%lu", m->next++);
-        c->events_fd = -EBADF;
+        c->events_fd = c->procs_fd = -EBADF;
         c->fd = -EBADF;
         if (mkdirat(m->fd, c->name, 0755) == 0 || errno == EEXIST)
                 c->fd = openat(m->fd, c->name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (c->fd >= 0)
+                c->procs_fd = openat(c->fd, "cgroup.procs", O_PATH | O_CLOEXEC);
         if (c->fd >= 0)
                 c->events_fd = openat(c->fd, "cgroup.events", O_RDONLY | O_CLOEXEC);
         if (c->events_fd < 0) {

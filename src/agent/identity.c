@@ -18,9 +18,8 @@
 #include "base/str.h"
 
 #define ENTROPY_BYTES 64
-#define HOSTS_MAX (256 * 1024)
 #define MARKER_DIR "/run/e2b"
-#define BOOT_ID_FILE "/run/cspace/boot_id" /* bound over the kernel's (boot.c) */
+#define BOOT_ID_FILE IDENTITY_DIR "/boot_id" /* bound over the kernel's (boot.c) */
 
 int identity_init(struct identity *id, bool owns_machine, struct error *err) {
         *id = (struct identity){ .owns_machine = owns_machine };
@@ -86,7 +85,7 @@ static void add_entropy(struct identity *id, const uint8_t bytes[ENTROPY_BYTES])
 }
 
 /* In place rather than with O_TRUNC: ext4 would give the blocks back, take new ones and write them out
- * at the close, which is most of what giving a clone its identity would cost. */
+ * at the close. */
 static void put_file(struct identity *id, const char *path, const char *text) {
         _cleanup_fd_ int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
         struct stat st;
@@ -96,11 +95,21 @@ static void put_file(struct identity *id, const char *path, const char *text) {
                 warn(id, path);
 }
 
+/* /etc/NAME, or the file in memory that it is a link to (boot.c) unless somebody has replaced the link. */
+static void put_etc(struct identity *id, const char *name, const char *text) {
+        char etc[64], run[64], to[64];
+        (void) snprintf(etc, sizeof etc, "/etc/%s", name);
+        (void) snprintf(run, sizeof run, IDENTITY_DIR "/%s", name);
+        ssize_t n = readlink(etc, to, sizeof to);
+        bool linked = n > 0 && (size_t) n == strlen(run) && memcmp(to, run, (size_t) n) == 0;
+        put_file(id, linked ? run : etc, text);
+}
+
 /* The line of the host name, and all others as they are. */
 static void put_hosts(struct identity *id, const char *hostname) {
         _cleanup_free_ char *old = NULL;
-        _cleanup_buf_ struct buf text = BUF_INIT(HOSTS_MAX);
-        if (fd_read_file_at(AT_FDCWD, "/etc/hosts", HOSTS_MAX / 2, &old, NULL, NULL) < 0)
+        _cleanup_buf_ struct buf text = BUF_INIT(2 * IDENTITY_FILE_MAX);
+        if (fd_read_file_at(AT_FDCWD, "/etc/hosts", IDENTITY_FILE_MAX, &old, NULL, NULL) < 0)
                 old = strdup("127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n");
         for (const char *line = old; line && *line;) {
                 size_t n = strcspn(line, "\n");
@@ -111,7 +120,7 @@ static void put_hosts(struct identity *id, const char *hostname) {
         (void) buf_printf(&text, "127.0.1.1\t%s\n", hostname);
         const char *all = buf_str(&text);
         if (all && !str_eq(all, old))
-                put_file(id, "/etc/hosts", all);
+                put_etc(id, "hosts", all);
 }
 
 static void set_hostname(struct identity *id, const char *hostname) {
@@ -119,7 +128,7 @@ static void set_hostname(struct identity *id, const char *hostname) {
                 warn(id, "cannot set the host name");
         char line[IDENTITY_HOSTNAME_MAX + 2];
         (void) snprintf(line, sizeof line, "%s\n", hostname);
-        put_file(id, "/etc/hostname", line);
+        put_etc(id, "hostname", line);
         put_hosts(id, hostname);
 }
 
@@ -149,7 +158,7 @@ static void make_unique(struct identity *id) {
         (void) snprintf(line, sizeof line, "%s\n", id->boot_id);
         put_file(id, BOOT_ID_FILE, line);
         (void) snprintf(line, sizeof line, "%.32s\n", hex + 32);
-        put_file(id, "/etc/machine-id", line);
+        put_etc(id, "machine-id", line);
 }
 
 /* --- the request ---------------------------------------------------------------------------- */

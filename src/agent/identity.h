@@ -16,6 +16,8 @@
 #define IDENTITY_HOSTNAME_MAX 64 /* HOST_NAME_MAX of Linux */
 #define IDENTITY_TOKEN_MAX 512
 #define BOOT_ID_SIZE 37
+#define IDENTITY_DIR "/run/cspace"          /* in memory; hosts, hostname, machine-id, boot_id */
+#define IDENTITY_FILE_MAX (128 * 1024)
 
 struct identity {
         bool owns_machine; /* clock, host name, files under /etc and /run are the agent's to set */

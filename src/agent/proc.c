@@ -353,7 +353,8 @@ int proc_start(struct proc *p, struct error *err) {
         if (path_resolve(p->spec.cwd ? p->spec.cwd : "", u.home, id->default_workdir, cwd, &e) < 0)
                 return start_failed(p, PROC_START_CWD, &e, err);
         /* A home that does not exist is no reason to fail when nobody asked for it. */
-        if (!p->spec.cwd && access(cwd, F_OK) < 0)
+        struct stat st;
+        if (!p->spec.cwd && stat(cwd, &st) < 0)
                 (void) str_copy(cwd, sizeof cwd, "/");
         _cleanup_(env_freep) char **env = env_build(id, &u, p->spec.envs, p->spec.pty);
         struct plumbing pl = { .child = { -EBADF, -EBADF, -EBADF }, .out = { -EBADF, -EBADF }, .in = -EBADF };

@@ -105,7 +105,7 @@ static void variant_names(struct app *app, struct variant *v, const char *digest
         (void) str_copy(v->engine, sizeof v->engine, rootd_engine(app->rootd));
         v->memory_mb = memory_mb;
         v->cpus = cpus;
-        (void) snprintf(v->name, sizeof v->name, "%s-%um-%uc", v->engine, memory_mb, cpus);
+        variant_name(v->engine, memory_mb, cpus, v->name);
         (void) snprintf(v->key, sizeof v->key, "%s/%s", v->digest, v->name);
 }
 
@@ -218,6 +218,9 @@ static void on_cleared(void *arg) {
                      " VALUES (?, ?, ?, ?, ?, ?)",
                      "sssiii", m->v->digest, m->v->name, m->v->engine, (int64_t) m->v->memory_mb, (int64_t) m->v->cpus,
                      m->v->created_ms);
+        db_batch_add(b, /* those of an earlier QEMU or command line; cspace-rootd has removed their files */
+                     "DELETE FROM variants WHERE digest = ? AND engine = ? AND memory_mb = ? AND cpus = ? AND name <> ?",
+                     "ssiis", m->v->digest, m->v->engine, (int64_t) m->v->memory_mb, (int64_t) m->v->cpus, m->v->name);
         int r = db_batch_submit(m->app->db, b, on_row, m);
         if (r < 0) {
                 struct error e = ERROR_INIT;
@@ -557,6 +560,12 @@ static int load_row(void *arg, struct db_row *row, struct error *err) {
         v->memory_mb = (uint32_t) db_row_int(row, 3);
         v->cpus = (uint32_t) db_row_int(row, 4);
         v->created_ms = db_row_int(row, 5);
+        char now[VARIANT_NAME_MAX + 1];
+        variant_name(v->engine, v->memory_mb, v->cpus, now);
+        if (!str_eq(now, v->name)) { /* made by another QEMU: it would not load */
+                free(v);
+                return 0;
+        }
         (void) snprintf(v->key, sizeof v->key, "%s/%s", v->digest, v->name);
         if (map_put(all->known, v->key, v) < 0) {
                 free(v);

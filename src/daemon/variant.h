@@ -10,9 +10,8 @@
 #include <jansson.h>
 
 #include "base/error.h"
+#include "manifest/variant.h"
 #include "template.h"
-
-#define VARIANT_NAME_MAX 63
 
 struct app;
 struct variants;

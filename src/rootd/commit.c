@@ -140,7 +140,7 @@ static int write_variant_json(const struct commit *c, int to, struct error *err)
 }
 
 static int take_variant(const struct commit *c, int variants, const char *hidden, struct error *err) {
-        char name[VARIANT_NAME_SIZE];
+        char name[VARIANT_NAME_MAX + 1];
         variant_name(c->rec.engine, c->rec.memory_mb, c->rec.cpus, name);
         _cleanup_fd_ int from =
                 fd_open_beneath(c->rootd->dirs.sandboxes, c->id, O_RDONLY | O_DIRECTORY, 0, err);
@@ -161,9 +161,28 @@ static int take_variant(const struct commit *c, int variants, const char *hidden
         return r < 0 ? r : publish(variants, hidden, to, name, err);
 }
 
+/* Snapshots of the same size for an earlier QEMU or command line: no new VM can load them, and those
+ * that run hold their files open. */
+static void drop_outdated(const struct commit *c, int variants, const char *name) {
+        char prefix[VARIANT_NAME_MAX + 1];
+        (void) snprintf(prefix, sizeof prefix, "%s-%um-%uc", c->rec.engine, c->rec.memory_mb, c->rec.cpus);
+        size_t n = strlen(prefix);
+        int fd = openat(variants, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
+        if (!d) {
+                fd_close(fd);
+                return;
+        }
+        for (struct dirent *e; (e = readdir(d));)
+                if (str_has_prefix(e->d_name, prefix) && (e->d_name[n] == '-' || !e->d_name[n]) &&
+                    !str_eq(e->d_name, name))
+                        (void) fd_remove_tree_at(variants, e->d_name, NULL);
+        (void) closedir(d);
+}
+
 static int variant_work(struct rootd *r, void *arg, struct error *err) {
         const struct commit *c = arg;
-        char hidden[ID_SIZE + 8], path[DIGEST_LEN + 16], name[VARIANT_NAME_SIZE];
+        char hidden[ID_SIZE + 8], path[DIGEST_LEN + 16], name[VARIANT_NAME_MAX + 1];
         struct stat st;
         (void) snprintf(path, sizeof path, "%s/variants", c->digest);
         (void) snprintf(hidden, sizeof hidden, COMMIT_HIDDEN "%s", c->id);
@@ -177,6 +196,8 @@ static int variant_work(struct rootd *r, void *arg, struct error *err) {
         int res = take_variant(c, variants, hidden, err);
         if (res < 0)
                 (void) fd_remove_tree_at(variants, hidden, NULL);
+        else
+                drop_outdated(c, variants, name);
         return res;
 }
 
@@ -295,7 +316,7 @@ static void on_variant_reaped(void *arg, const struct error *failed) {
 
 static int check_variant(const struct rootd *r, const struct ipc_variant_commit *m, struct placement **ret,
                          struct error *err) {
-        char name[VARIANT_NAME_SIZE];
+        char name[VARIANT_NAME_MAX + 1];
         if (!id_valid(m->id) || !digest_valid(m->digest))
                 return error_set(err, -EINVAL, "\"%s\" or \"%s\" is not an id and a digest", m->id,
                                  m->digest);

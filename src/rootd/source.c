@@ -10,10 +10,6 @@
 #include "base/fd.h"
 #include "base/str.h"
 
-void variant_name(const char *engine, uint32_t memory_mb, uint32_t cpus, char out[VARIANT_NAME_SIZE]) {
-        (void) snprintf(out, VARIANT_NAME_SIZE, "%s-%um-%uc", engine, memory_mb, cpus);
-}
-
 bool engine_valid(const char *engine) {
         return str_eq(engine, "qemu-tcg") || str_eq(engine, "qemu-kvm") || str_eq(engine, "fake");
 }
@@ -39,7 +35,7 @@ static int open_boot(int template, struct source *s, struct error *err) {
 }
 
 static int open_restore(int template, const struct ipc_place *m, struct source *s, struct error *err) {
-        char path[VARIANT_NAME_SIZE + 16], name[VARIANT_NAME_SIZE];
+        char path[VARIANT_NAME_MAX + 16], name[VARIANT_NAME_MAX + 1];
         struct stat st;
         variant_name(m->engine, m->memory_mb, m->cpus, name);
         (void) snprintf(path, sizeof path, "variants/%s", name);

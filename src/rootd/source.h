@@ -5,17 +5,14 @@
 
 #include "base/id.h"
 #include "ipc/messages.h"
+#include "manifest/variant.h"
 #include "rootd/rootd.h"
-
-#define VARIANT_NAME_SIZE 64
 
 struct source {
         int disk, mem, state; /* mem and state: "restore" */
         int kernel, initrd;   /* "boot" */
 };
 
-/* "<engine>-<memory>m-<cpus>c"; the only place a variant's name comes from. */
-void variant_name(const char *engine, uint32_t memory_mb, uint32_t cpus, char out[VARIANT_NAME_SIZE]);
 /* True for "qemu-kvm", "qemu-tcg", "fake". */
 bool engine_valid(const char *engine);
 

@@ -308,6 +308,8 @@ static int connect_qmp(struct qemu *q, struct error *err) {
                 snprintf(uri, sizeof(uri), "fd:%d", QEMU_FD_STATE);
                 q->loading = true;
                 leave_memory_out(q, on_start_command);
+                /* Nobody on the wire has to learn where the guest is now. */
+                qmp_send(q->qmp, on_start_command, q, "migrate-set-parameters", "{s:i}", "announce-rounds", 0);
                 qmp_send(q->qmp, on_start_command, q, "migrate-incoming", "{s:s}", "uri", uri);
         }
         return 0;

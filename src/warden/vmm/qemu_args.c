@@ -75,7 +75,7 @@ static void add_machine(struct args *a, const struct vmm_config *c, bool boot, b
         } else {
                 add(a, "-accel");
                 add(a, "tcg,thread=multi,tb-size=%d", TCG_CACHE_MB);
-                add2(a, "-cpu", "max,-erms,-la57,-smap");
+                add2(a, "-cpu", "max,-erms,-la57,-smap,-pcid");
         }
         add(a, "-smp");
         add(a, "%u", c->cpus);
@@ -107,7 +107,7 @@ static void add_devices(struct args *a, const struct vmm_config *c, bool boot) {
         if (c->tap >= 0) {
                 add(a, "-netdev");
                 add(a, "tap,id=net,fd=%d,vhost=off", QEMU_FD_TAP);
-                add2(a, "-device", "virtio-net-device,netdev=net,mac=02:63:73:00:00:02");
+                add2(a, "-device", "virtio-net-device,netdev=net,mac=02:63:73:00:00:02,guest_announce=off");
         }
 
         add(a, "-chardev");
@@ -142,7 +142,7 @@ static const char kernel_line[] =
         "console=ttyS0 quiet reboot=t panic=-1 mitigations=off nokaslr nowatchdog "
         "init_on_alloc=0 randomize_kstack_offset=off hardened_usercopy=off lsm=landlock,yama psi=0 audit=0 "
         "transparent_hugepage=madvise cryptomgr.notests "
-        "sysctl.vm.compaction_proactiveness=0 sysctl.vm.stat_interval=60";
+        "deferred_probe_timeout=0 sysctl.vm.compaction_proactiveness=0 sysctl.vm.stat_interval=60";
 
 static void add_kernel(struct args *a, bool kvm, unsigned khz) {
         add(a, "-kernel");
@@ -155,7 +155,7 @@ static void add_kernel(struct args *a, bool kvm, unsigned khz) {
          * throws the TSC away and goes on with a clock that ticks 250 times a second for ever. */
         char tsc[64] = "";
         if (!kvm && khz > 0)
-                snprintf(tsc, sizeof(tsc), " no_timer_check tsc=reliable tsc_early_khz=%u", khz);
+                snprintf(tsc, sizeof(tsc), " norandmaps no_timer_check tsc=reliable tsc_early_khz=%u", khz);
         add(a, "%s%s", kernel_line, tsc);
 }
 

@@ -41,6 +41,22 @@ def test_two_sandboxes_are_two_computers(cli):
         cli('rm', *ids)
 
 
+def test_identity_files(cli):
+    """They lie in memory, behind links that an editor may replace; what was replaced is kept up as well."""
+    id_ = cli.create()
+    try:
+        out = cli.out('exec', '-u', 'root', id_, '--', 'sh', '-c', """
+            for f in hostname hosts machine-id; do readlink /etc/$f; stat -Lc %a /etc/$f; done
+            cat /etc/hostname; hostname; grep -c "$(hostname)" /etc/hosts; wc -c < /etc/machine-id
+            echo 192.0.2.7 added >> /etc/hosts; sed -i s/added/edited/ /etc/hosts; getent hosts edited
+            cat /proc/sys/net/ipv6/conf/eth0/disable_ipv6 /proc/sys/net/ipv6/conf/lo/disable_ipv6""").split()
+        assert out[:6] == ['/run/cspace/hostname', '644', '/run/cspace/hosts', '644', '/run/cspace/machine-id', '644'], out
+        assert out[6] == out[7] and out[8:10] == ['1', '33'], out
+        assert out[10:12] == ['192.0.2.7', 'edited'] and out[12:] == ['1', '0'], out
+    finally:
+        cli('rm', id_)
+
+
 def test_rm_of_several(cli):
     ids = [cli.create() for _ in range(3)]
     r = cli('rm', *ids, 'no-such')

@@ -10,7 +10,7 @@ import pytest
 
 import agent
 import launcher
-from launcher import IDENTITY, IpcError, cpu_ticks, proc_memory
+from launcher import IDENTITY, IpcError, proc_memory
 
 
 def digest(path):
@@ -372,16 +372,10 @@ def test_boot_that_hangs_is_reported(build, template, room):
         p.destroy()
 
 
-def test_idle_costs(vms):
+def test_idle_memory(vms):
     p = vms.ready()
     assert agent.run(p, ['/bin/true']).ok
     anonymous = proc_memory(p.stub) + proc_memory(p.warden)
     print('anonymous kB', proc_memory(p.stub), proc_memory(p.warden))
     assert anonymous < 40 * 1024
     assert proc_memory(p.warden) < 1536
-    time.sleep(2)  # what the command has stirred up settles
-    ticks = cpu_ticks(p.stub) + cpu_ticks(p.warden)
-    time.sleep(5)
-    used = cpu_ticks(p.stub) + cpu_ticks(p.warden) - ticks
-    print('ticks in 5 s', used)
-    assert used <= 8  # 1.6 % of a core at most, on a machine that does other things too

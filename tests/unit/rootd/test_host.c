@@ -34,13 +34,6 @@ static void engines(void **state) {
         assert_false(engine_valid("") || engine_valid("qemu") || engine_valid("qemu-tcg/.."));
 }
 
-static void names_of_variants(void **state) {
-        (void) state;
-        char name[VARIANT_NAME_SIZE];
-        variant_name("qemu-tcg", 65536, 32, name);
-        assert_string_equal(name, "qemu-tcg-65536m-32c");
-}
-
 static void uids(void **state) {
         (void) state;
         struct instance first = { .number = 0 }, last = { .number = INSTANCES_MAX - 1 };
@@ -70,8 +63,7 @@ static void arguments_of_an_order(void **state) {
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(flags_of_cpuinfo),      cmocka_unit_test(engines),
-                cmocka_unit_test(names_of_variants),     cmocka_unit_test(uids),
-                cmocka_unit_test(arguments_of_an_order),
+                cmocka_unit_test(uids),                  cmocka_unit_test(arguments_of_an_order),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
 }
