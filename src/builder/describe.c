@@ -50,7 +50,7 @@ static json_t *config_json(const struct build *b) {
                 json_decref(warm);
                 return NULL;
         }
-        return json_pack("{s:s,s:s,s:{s:s},s:o}", "user", b->user, "workdir", "/home/user", "env", "LANG", "C.UTF-8", "warm",
+        return json_pack("{s:s,s:{s:s},s:o}", "user", b->user, "env", "LANG", "C.UTF-8", "warm",
                          warm);
 }
 

@@ -26,6 +26,7 @@
 #define SEGMENTS_MAX 16
 #define IDLE_TIMEOUT_MS 75000
 #define HEAD_TIMEOUT_MS 15000
+#define BODY_TIMEOUT_MS 300000 /* no byte of a request body for this long; streams of input send keepalives */
 #define CONNECTIONS_MAX 8192
 
 struct api {
@@ -392,6 +393,7 @@ int api_new(struct app *app, struct api **ret, struct error *err) {
                 .arg = a,
                 .idle_timeout_ms = IDLE_TIMEOUT_MS,
                 .head_timeout_ms = HEAD_TIMEOUT_MS,
+                .body_timeout_ms = BODY_TIMEOUT_MS,
                 .max_connections = CONNECTIONS_MAX,
         };
         int r = http_server_new(app->loop, &cfg, &a->http, err);

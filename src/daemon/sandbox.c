@@ -397,10 +397,19 @@ static const char *template_id_of(const struct sandbox *s) {
         return given ? given : s->template_ref[0] ? s->template_ref : s->digest;
 }
 
-char *sandbox_identity(const struct sandbox *s) {
+char *sandbox_identity(struct app *app, const struct sandbox *s) {
+        struct template_defaults d = template_defaults(template_find(app, s->digest));
+        _cleanup_json_ json_t *env = json_object();
+        const char *key;
+        json_t *value;
+        json_object_foreach ((json_t *) (uintptr_t) d.env, key, value)
+                if (json_is_string(value))
+                        (void) json_object_set(env, key, value);
+        if (json_object_update(env, s->env) < 0)
+                return NULL;
         _cleanup_json_ json_t *j =
                 json_pack("{s:s, s:s, s:s, s:O, s:s, s:s, s:s}", "sandboxId", s->id, "templateId", template_id_of(s),
-                          "hostname", s->name[0] ? s->name : s->id, "env", s->env, "accessToken", s->token, "defaultUser",
-                          "user", "defaultWorkdir", "");
+                          "hostname", s->name[0] ? s->name : s->id, "env", env, "accessToken", s->token, "defaultUser",
+                          d.user, "defaultWorkdir", d.workdir);
         return j ? json_to_str(j) : NULL;
 }

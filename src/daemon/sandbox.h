@@ -145,5 +145,5 @@ int sandbox_log_read(struct app *app, struct sandbox *s, int64_t since_ms, size_
                      void *arg);
 
 json_t *sandbox_to_json(const struct sandbox *s, bool full /* with env and timing */);
-char *sandbox_identity(const struct sandbox *s); /* what the agent is told, JSON, malloc'd */
+char *sandbox_identity(struct app *app, const struct sandbox *s); /* what the agent is told, JSON, malloc'd */
 bool sandbox_name_valid(const char *s);

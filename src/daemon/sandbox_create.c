@@ -207,7 +207,7 @@ static void identify(struct create *c) {
         struct op *o = op_find(c->app, c->op_id);
         if (o)
                 op_progress(o, "restoring", 80, -1);
-        _cleanup_free_ char *json = sandbox_identity(c->s);
+        _cleanup_free_ char *json = sandbox_identity(c->app, c->s);
         size_t cap = json ? strlen(json) + 64 : 0, n;
         _cleanup_free_ uint8_t *body = json ? malloc(cap) : NULL;
         struct ipc_identify m = { .json = json, .json_n = json ? strlen(json) : 0 };

@@ -192,7 +192,7 @@ static int fill(struct app *app, struct sandbox *s, const struct sandbox_params 
                 (void) str_copy(s->name, sizeof s->name, p->name);
         if (replace(&s->env, p->env) < 0 || replace(&s->metadata, p->metadata) < 0 || replace(&s->ext, p->ext) < 0)
                 return error_set(err, -ENOMEM, "out of memory");
-        _cleanup_free_ char *identity = sandbox_identity(s);
+        _cleanup_free_ char *identity = sandbox_identity(app, s);
         if (!identity)
                 return error_set(err, -ENOMEM, "out of memory");
         if (strlen(identity) > LIMIT_IDENTITY_JSON - 512) /* the warden adds time and entropy */
@@ -240,8 +240,10 @@ int sandbox_create(struct app *app, const struct sandbox_params *p, sandbox_dura
         struct sandbox *s = sandbox_alloc(app);
         if (!s)
                 return fail(ret_code, API_INTERNAL, error_set(err, -ENOMEM, "out of memory"));
+        (void) sandbox_set_template(app, s, t);
         r = fill(app, s, p, ref, err);
         if (r < 0) {
+                (void) sandbox_set_template(app, s, NULL);
                 sandbox_unref(s);
                 return fail(ret_code, r == -ENOMEM ? API_INTERNAL : API_INVALID_ARGUMENT, r);
         }
@@ -249,7 +251,6 @@ int sandbox_create(struct app *app, const struct sandbox_params *p, sandbox_dura
         s->memory_mb = p->memory_mb ? p->memory_mb : app->conf.memory_mb;
         s->cpus = p->cpus ? p->cpus : app->conf.cpus;
         s->disk_bytes = p->disk_bytes ? p->disk_bytes : app->conf.disk_bytes > t->disk_bytes ? app->conf.disk_bytes : 0;
-        (void) sandbox_set_template(app, s, t);
         struct warden *warden = NULL;
         bool warm = warm_take(app, t, s->memory_mb, s->cpus, s->disk_bytes, s->id, &warden);
         r = enter(app, s, p->idem, durable, arg, &o, err);
@@ -280,7 +281,7 @@ static int write_row(struct app *app, struct sandbox *s, sandbox_durable_cb cb, 
 
 int sandbox_set_ttl(struct app *app, struct sandbox *s, uint64_t ttl_s, sandbox_durable_cb durable, void *arg,
                     struct error *err) {
-        int64_t ms;
+        int64_t ms = 0;
         int r = ttl_to_expiry(app, (int64_t) ttl_s, &ms, err);
         if (r < 0)
                 return r;

@@ -287,6 +287,16 @@ int template_tag(struct app *app, const char *ref, struct tmpl *t, template_remo
         return r < 0 ? error_errno(err, r, "could not store the name") : 0;
 }
 
+struct template_defaults template_defaults(const struct tmpl *t) {
+        const json_t *config = t ? json_object_get(t->manifest, "config") : NULL;
+        const json_t *env = json_object_get(config, "env");
+        const char *user = json_string_value(json_object_get(config, "user"));
+        const char *workdir = json_string_value(json_object_get(config, "workdir"));
+        return (struct template_defaults){ .user = user && *user ? user : "user",
+                                           .workdir = workdir && workdir[0] == '/' ? workdir : "",
+                                           .env = json_is_object(env) ? env : NULL };
+}
+
 /* ---- load ---------------------------------------------------------------------------------- */
 
 static int load_template(void *arg, struct db_row *row, struct error *err) {

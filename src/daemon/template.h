@@ -56,6 +56,14 @@ void template_unused(struct app *app, struct tmpl *t);
 /* Iterates over the names, sorted: start with NULL, ends with NULL. */
 const struct tag *tag_next(struct app *app, const struct tag *after);
 
+/* What its manifest says of a process that asks for nothing: user ("user" if silent), working directory
+ * ("": the user's home), and the environment (borrowed; NULL for none) below the sandbox's own. */
+struct template_defaults {
+        const char *user, *workdir;
+        const json_t *env;
+};
+struct template_defaults template_defaults(const struct tmpl *t /* may be NULL */);
+
 json_t *template_to_json(struct app *app, const struct tmpl *t, bool full /* with the manifest */);
 /* At start: content that nothing holds, as after a crash. */
 void templates_collect(struct app *app);

@@ -42,8 +42,14 @@ int order_warden(const struct rootd *r, const struct record *rec, bool adopt, st
         (void) snprintf(cpus, sizeof cpus, "%u", rec->cpus);
         const char *const args[] = { program,    "--id",      rec->id,    "--mode", rec->mode,
                                      "--engine", rec->engine, "--memory", memory,   "--cpus",
-                                     cpus,       "--ropen",   ropen,      "--adopt" };
-        return add_args(ret, args, ARRAY_SIZE(args) - (adopt ? 0 : 1), err);
+                                     cpus,       "--ropen",   ropen };
+        const char *const qemu[] = { "--qemu", r->opt.conf.qemu };
+        res = add_args(ret, args, ARRAY_SIZE(args), err);
+        if (res == 0 && r->opt.conf.qemu[0])
+                res = add_args(ret, qemu, ARRAY_SIZE(qemu), err);
+        if (res == 0 && adopt)
+                res = add_args(ret, (const char *const[]){ "--adopt" }, 1, err);
+        return res;
 }
 
 int order_vm(const struct rootd *r, const struct record *rec, struct launch_order *ret, struct error *err) {

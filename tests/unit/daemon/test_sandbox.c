@@ -157,7 +157,7 @@ static void json_has_no_token(void **state) {
         struct fixture *f = *state;
         struct sandbox *s = make(f, 1, SANDBOX_RUNNING);
         json_t *j = sandbox_to_json(s, true);
-        char *text = json_dumps(j, 0), *identity = sandbox_identity(s);
+        char *text = json_dumps(j, 0), *identity = sandbox_identity(&f->app, s);
         assert_non_null(text);
         assert_null(strstr(text, s->token));
         assert_non_null(strstr(identity, s->token));

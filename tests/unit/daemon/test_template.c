@@ -72,6 +72,31 @@ static void names(void **state) {
         assert_int_equal(t->n_tags, 2);
 }
 
+/* What a manifest says of a process reaches the agent, below what the sandbox says itself. */
+static void defaults(void **state) {
+        struct fixture *f = *state;
+        struct tmpl *t = make(f, 1, "base:latest");
+        struct template_defaults d = template_defaults(t);
+        assert_string_equal(d.user, "user");
+        assert_string_equal(d.workdir, "");
+        assert_null(d.env);
+        t->manifest = json_loads("{\"config\":{\"user\":\"ada\",\"workdir\":\"/srv\",\"env\":{\"LANG\":\"C.UTF-8\",\"A\":\"t\",\"N\":1}}}", 0, NULL);
+        struct sandbox *s = sandbox_alloc(&f->app);
+        (void) snprintf(s->digest, sizeof s->digest, "%s", t->digest);
+        json_object_set_new(s->env, "A", json_string("s"));
+        char *text = sandbox_identity(&f->app, s);
+        json_t *j = json_loads(text, 0, NULL), *env = json_object_get(j, "env");
+        assert_string_equal(json_string_value(json_object_get(j, "defaultUser")), "ada");
+        assert_string_equal(json_string_value(json_object_get(j, "defaultWorkdir")), "/srv");
+        assert_string_equal(json_string_value(json_object_get(env, "LANG")), "C.UTF-8");
+        assert_string_equal(json_string_value(json_object_get(env, "A")), "s");
+        assert_int_equal(json_object_size(env), 2);
+        assert_int_equal(json_object_size(s->env), 1);
+        json_decref(j);
+        free(text);
+        sandbox_unref(s);
+}
+
 static void in_use(void **state) {
         struct fixture *f = *state;
         struct fixture_result r = { 0 };
@@ -94,6 +119,6 @@ static void in_use(void **state) {
 #define TEST(fn) cmocka_unit_test_setup_teardown(fn, fixture_setup, fixture_teardown)
 
 int main(void) {
-        const struct CMUnitTest tests[] = { TEST(references), TEST(names), TEST(in_use) };
+        const struct CMUnitTest tests[] = { TEST(references), TEST(names), TEST(defaults), TEST(in_use) };
         return cmocka_run_group_tests(tests, NULL, NULL);
 }
