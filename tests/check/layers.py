@@ -23,7 +23,7 @@ LAYERS = {
     'policy': {'base', 'wire'},
     'dns': {'base', 'wire', 'policy'},
 }
-PROGRAMS = {'agent', 'warden', 'rootd', 'builder', 'daemon', 'cli', 'gateway'}
+PROGRAMS = {'agent', 'warden', 'rootd', 'builder', 'history', 'daemon', 'cli', 'gateway'}
 FILE_MAX = 1500
 FUNCTION_MAX = 150
 

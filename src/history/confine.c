@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "confine.h"
+
+#include <errno.h>
+#include <linux/fiemap.h>
+#include <linux/fs.h>
+#include <seccomp.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "bounds.h"
+
+/* glibc's qsort() asks once how much memory there is (sysinfo). glibc's fstat() is newfstatat(); with an empty path alone, which a filter cannot see, so it is done before. */
+static const int allowed[] = {
+        SCMP_SYS(read),  SCMP_SYS(pread64),      SCMP_SYS(write),  SCMP_SYS(munmap), SCMP_SYS(mremap),
+        SCMP_SYS(brk),   SCMP_SYS(madvise),      SCMP_SYS(futex),  SCMP_SYS(exit),   SCMP_SYS(exit_group),
+        SCMP_SYS(lseek), SCMP_SYS(rt_sigreturn), SCMP_SYS(getrandom), SCMP_SYS(clock_gettime),
+        SCMP_SYS(sysinfo),
+};
+
+static int add_rules(scmp_filter_ctx ctx) {
+        int r = 0;
+
+        for (size_t i = 0; i < ARRAY_SIZE(allowed) && r >= 0; i++)
+                r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, allowed[i], 0);
+        if (r >= 0)
+                r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(ioctl), 1, SCMP_A1(SCMP_CMP_EQ, FS_IOC_FIEMAP, 0));
+        /* Anonymous memory that is not executable. */
+        if (r >= 0)
+                r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(mmap), 2, SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0),
+                                     SCMP_A3(SCMP_CMP_MASKED_EQ, MAP_ANONYMOUS, MAP_ANONYMOUS));
+        if (r >= 0)
+                r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(mprotect), 1,
+                                     SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0));
+        return r;
+}
+
+static int set_limits(void) {
+        const struct {
+                int what;
+                rlim_t soft, hard;
+        } limits[] = {
+                { RLIMIT_CORE, 0, 0 },
+                { RLIMIT_CPU, HISTORY_CPU_S, HISTORY_CPU_S + 5 },
+#if !defined(__SANITIZE_ADDRESS__) && !defined(HISTORY_SANITIZED)
+                { RLIMIT_AS, HISTORY_MEMORY_BYTES, HISTORY_MEMORY_BYTES },
+#endif
+        };
+
+        for (size_t i = 0; i < ARRAY_SIZE(limits); i++) {
+                struct rlimit now, want = { limits[i].soft, limits[i].hard };
+                if (getrlimit((__rlimit_resource_t) limits[i].what, &now) < 0)
+                        return -errno;
+                if (now.rlim_max < want.rlim_max) /* the parent was stricter */
+                        want.rlim_max = now.rlim_max;
+                if (want.rlim_cur > want.rlim_max)
+                        want.rlim_cur = want.rlim_max;
+                if (setrlimit((__rlimit_resource_t) limits[i].what, &want) < 0)
+                        return -errno;
+        }
+        alarm(HISTORY_WALL_S);
+        return 0;
+}
+
+int confine(struct error *err) {
+        int r = set_limits();
+
+        if (r < 0)
+                return error_errno(err, r, "cannot set limits");
+        if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
+                return error_errno(err, errno, "cannot give up privileges");
+        scmp_filter_ctx ctx = seccomp_init(SCMP_ACT_KILL_PROCESS);
+        if (!ctx)
+                return error_set(err, -ENOMEM, "seccomp: out of memory");
+        r = add_rules(ctx);
+        if (r >= 0)
+                r = seccomp_load(ctx);
+        seccomp_release(ctx);
+        return r < 0 ? error_errno(err, r, "seccomp") : 0;
+}
