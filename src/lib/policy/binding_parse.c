@@ -99,7 +99,7 @@ static int parse_header(const json_t *j, struct binding *b, struct error *err) {
         static const char *const keys[] = { "as", "name", "template", NULL };
         const char *name = NULL;
 
-        int r = json_only_keys(j, keys, err);
+        int r = policy_only_keys(j, keys, err);
         if (r == 0)
                 r = json_read_str(j, "name", true, NAME_MAX_LEN, &name, err);
         if (r < 0)
@@ -119,7 +119,7 @@ static int parse_basic(const json_t *j, struct binding *b, struct error *err) {
         static const char *const keys[] = { "as", "user", NULL };
         const char *user = NULL;
 
-        int r = json_only_keys(j, keys, err);
+        int r = policy_only_keys(j, keys, err);
         if (r == 0)
                 r = json_read_str(j, "user", true, USER_MAX, &user, err);
         if (r < 0)
@@ -140,7 +140,7 @@ static int parse_query(const json_t *j, struct binding *b, struct error *err) {
         static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-~";
         const char *name = NULL;
 
-        int r = json_only_keys(j, keys, err);
+        int r = policy_only_keys(j, keys, err);
         if (r == 0)
                 r = json_read_str(j, "name", true, NAME_MAX_LEN, &name, err);
         if (r < 0)
@@ -184,7 +184,7 @@ static int parse_rate(const json_t *obj, struct binding *b, struct error *err) {
         int r = json_read_obj(obj, "rate", false, &j, err);
         if (r < 0 || !j)
                 return r;
-        r = json_only_keys(j, keys, err);
+        r = policy_only_keys(j, keys, err);
         if (r == 0)
                 r = json_read_u64(j, "per_minute", true, 1, BUCKET_RATE_MAX, &b->per_minute, err);
         b->burst = b->per_minute;
@@ -231,7 +231,7 @@ int binding_parse(const json_t *j, struct binding *ret, struct error *err) {
                                             "uses", "used", "expires", "placeholder", NULL };
         struct binding b = { 0 };
 
-        int r = json_is_object(j) ? json_only_keys(j, keys, err) : error_set(err, -EINVAL, "must be an object");
+        int r = json_is_object(j) ? policy_only_keys(j, keys, err) : error_set(err, -EINVAL, "must be an object");
         if (r == 0)
                 r = parse_id(j, "id", b.id, err);
         if (r == 0)

@@ -55,6 +55,7 @@ int host_pattern_parse(const char *text, const struct policy_context *ctx, bool 
 void host_pattern_done(struct host_pattern *p);
 bool host_pattern_match(const struct host_pattern *p, const char *name);
 
+int policy_only_keys(const json_t *j, const char *const *keys, struct error *err);
 /* Array of method names into a list that the caller frees. Shared with bindings. */
 int policy_methods_parse(const json_t *obj, char ***ret, size_t *ret_n, struct error *err);
 int policy_paths_parse(const json_t *obj, char ***ret, size_t *ret_n, struct error *err);

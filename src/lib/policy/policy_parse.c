@@ -115,12 +115,34 @@ static int add_preset(struct rule *rule, const char *name, const struct policy_c
         return 0;
 }
 
+/* As json_only_keys(), and no null: what a template left empty must not read as "no restriction". */
+int policy_only_keys(const json_t *j, const char *const *keys, struct error *err) {
+        int r = json_only_keys(j, keys, err);
+
+        for (size_t i = 0; r == 0 && keys[i]; i++)
+                if (json_is_null(json_object_get(j, keys[i])))
+                        r = error_set(err, -EINVAL, "\"%s\" is null; leave it out or give it a value", keys[i]);
+        return r;
+}
+
+/* An array that is not there, or has something in it. */
+static int read_list(const json_t *j, const char *key, size_t max, json_t **ret, struct error *err) {
+        json_t *list = NULL;
+
+        int r = json_read_array(j, key, false, max, &list, err);
+        if (r == 0 && list && json_array_size(list) == 0)
+                return error_set(err, -EINVAL, "\"%s\" is empty; leave it out or list some", key);
+        if (r == 0)
+                *ret = list;
+        return r;
+}
+
 static int parse_hosts(const json_t *j, struct rule *rule, const struct policy_context *ctx, struct error *err) {
         json_t *list = NULL, *v;
         bool shared_ok = false;
         size_t i;
 
-        int r = json_read_array(j, "hosts", false, POLICY_HOSTS_MAX, &list, err);
+        int r = read_list(j, "hosts", POLICY_HOSTS_MAX, &list, err);
         if (r == 0)
                 r = json_read_bool(j, "shared_suffix", false, &shared_ok, err);
         if (r < 0)
@@ -153,8 +175,8 @@ static int parse_cidrs(const json_t *j, struct rule *rule, struct error *err) {
         json_t *list = NULL, *v;
         size_t i;
 
-        int r = json_read_array(j, "cidr", false, POLICY_CIDRS_MAX, &list, err);
-        if (r < 0 || json_array_size(list) == 0)
+        int r = read_list(j, "cidr", POLICY_CIDRS_MAX, &list, err);
+        if (r < 0 || !list)
                 return r;
         rule->cidrs = calloc(json_array_size(list), sizeof *rule->cidrs);
         if (!rule->cidrs)
@@ -228,13 +250,11 @@ static int parse_ports(const json_t *j, struct rule *rule, struct error *err) {
         json_t *list = NULL, *v;
         size_t i;
 
-        int r = json_read_array(j, "ports", false, POLICY_PORTS_MAX, &list, err);
+        int r = read_list(j, "ports", POLICY_PORTS_MAX, &list, err);
         if (r < 0)
                 return r;
         if (!list)
                 return default_ports(rule, err);
-        if (json_array_size(list) == 0)
-                return error_set(err, -EINVAL, "\"ports\" is empty; leave it out or list some");
         json_array_foreach(list, i, v) {
                 struct port_range p;
                 if (parse_port(v, &p) < 0)
@@ -302,11 +322,9 @@ static int parse_strings(const json_t *obj, const char *key, size_t max,
         json_t *list = NULL, *v;
         size_t i, n = 0;
 
-        int r = json_read_array(obj, key, false, max, &list, err);
+        int r = read_list(obj, key, max, &list, err);
         if (r < 0 || !list)
                 return r;
-        if (json_array_size(list) == 0)
-                return error_set(err, -EINVAL, "\"%s\" is empty; leave it out or list some", key);
         char **out = calloc(json_array_size(list), sizeof *out);
         if (!out)
                 return no_memory(err);
@@ -343,7 +361,7 @@ static int parse_limits(const json_t *obj, struct policy_limits *ret, struct err
         int r = json_read_obj(obj, "limits", false, &j, err);
         if (r < 0 || !j)
                 return r;
-        r = json_only_keys(j, keys, err);
+        r = policy_only_keys(j, keys, err);
         for (size_t i = 0; r == 0 && keys[i]; i++)
                 r = json_read_u64(j, keys[i], false, 1, LIMIT_VALUE_MAX, to[i], err);
         if (r < 0)
@@ -402,7 +420,7 @@ static int check_contradictions(const json_t *j, const struct rule *rule, struct
         for (size_t i = 0; !rule->allow && i < ARRAY_SIZE(allow_only); i++)
                 if (json_object_get(j, allow_only[i]))
                         return error_set(err, -EINVAL, "\"%s\" says nothing in a rule that denies", allow_only[i]);
-        if (!json_object_get(j, "hosts") && rule->n_cidrs == 0)
+        if (!json_object_get(j, "hosts") && !json_object_get(j, "cidr"))
                 return error_set(err, -EINVAL, "\"hosts\" or \"cidr\" is missing; write \"hosts\": [\"*\"] for any name");
         if (rule_conditional(rule) && (rule->protocols & POLICY_TCP))
                 return error_set(err, -EINVAL, "\"methods\" and \"paths\" need the protocol \"web\", \"http\" or \"https\"");
@@ -421,7 +439,7 @@ static int parse_rule(const json_t *j, struct rule *rule, const struct policy_co
         rule->inspect = true;
         if (!json_is_object(j))
                 return error_set(err, -EINVAL, "must be an object");
-        int r = json_only_keys(j, keys, err);
+        int r = policy_only_keys(j, keys, err);
         if (r == 0)
                 r = parse_name(j, rule, err);
         if (r == 0)
@@ -524,7 +542,7 @@ static int parse_object(const json_t *j, struct policy *p, const struct policy_c
         static const char *const keys[] = { "version", "rules", "limits", NULL };
         uint64_t version = 1;
 
-        int r = json_only_keys(j, keys, err);
+        int r = policy_only_keys(j, keys, err);
         if (r == 0)
                 r = json_read_u64(j, "version", false, 1, 1, &version, err);
         if (r == 0)

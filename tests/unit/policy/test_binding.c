@@ -321,6 +321,7 @@ static void test_refused(void **state) {
                 { ONE("'inject':{'as':'basic'}"), "\"user\" is missing" },
                 { ONE("'inject':{'as':'query','name':'a=b'}"), "name: " },
                 { ONE("'inject':{'as':'query','name':''}"), "name: " },
+                { ONE(HEADER ",'methods':null"), "\"methods\" is null" },
                 { ONE(HEADER ",'methods':['get']"), "methods[0]: " },
                 { ONE(HEADER ",'paths':['/../']"), "paths[0]: " },
                 { ONE(HEADER ",'rate':{}"), "rate: \"per_minute\" is missing" },
