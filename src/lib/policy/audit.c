@@ -133,55 +133,99 @@ static int qtype_parse(const char *s, uint16_t *ret) {
 
 /* --- JSON -------------------------------------------------------------------------------- */
 
-static void put_str(json_t *j, const char *key, const char *s) {
-        if (s[0] != '\0')
-                (void) json_object_set_new(j, key, json_string(s));
+/* Written by hand: there is one of these for each request, and jansson's way by a tree costs several times as
+ * much. All texts are valid UTF-8 here, by the setters or by the kind of thing they are. */
+struct writer {
+        struct buf *out;
+        int r;
+};
+
+static void put_raw(struct writer *w, const char *s, size_t n) {
+        if (w->r == 0)
+                w->r = buf_append(w->out, s, n);
 }
 
-static void put_u64(json_t *j, const char *key, uint64_t n) {
-        if (n > 0)
-                (void) json_object_set_new(j, key, json_integer((json_int_t) n));
+static void put_escaped(struct writer *w, const char *s) {
+        for (;;) {
+                size_t n = 0;
+                while ((unsigned char) s[n] >= 0x20 && s[n] != '"' && s[n] != '\\')
+                        n++;
+                if (n > 0)
+                        put_raw(w, s, n);
+                s += n;
+                if (*s == '\0' || w->r < 0)
+                        return;
+                char escape[8];
+                int len = snprintf(escape, sizeof escape, *s == '"' || *s == '\\' ? "\\%c" : "\\u%04x", *s);
+                put_raw(w, escape, (size_t) len);
+                s++;
+        }
 }
 
-static json_t *to_json(const struct audit *a) {
+/* key is `,"name":` so that it is one piece. */
+static void put_str(struct writer *w, const char *key, const char *s) {
+        if (s[0] == '\0')
+                return;
+        put_raw(w, key, strlen(key));
+        put_raw(w, "\"", 1);
+        put_escaped(w, s);
+        put_raw(w, "\"", 1);
+}
+
+static void put_u64(struct writer *w, const char *key, uint64_t n) {
+        char digits[20];
+        size_t at = sizeof digits;
+
+        if (n == 0)
+                return;
+        for (; n > 0; n /= 10)
+                digits[--at] = (char) ('0' + n % 10);
+        put_raw(w, key, strlen(key));
+        put_raw(w, digits + at, sizeof digits - at);
+}
+
+static void put_members(struct writer *w, const struct audit *a) {
         char time[RFC3339_SIZE], type[16];
 
         clock_rfc3339(a->time_ms, time);
-        qtype_text(a->qtype, type);
-        json_t *j = json_pack("{s:s,s:s,s:s,s:s,s:s}", "time", time, "kind", audit_kind_name(a->kind), "verdict",
-                              a->allow ? "allow" : "deny", "rule", a->rule, "reason",
-                              policy_reason_name(a->reason));
-        if (!j)
-                return NULL;
-        put_str(j, "sandbox", a->sandbox);
-        put_str(j, "host", a->host);
-        put_u64(j, "port", a->port);
+        put_str(w, "{\"time\":", time);
+        put_str(w, ",\"kind\":", audit_kind_name(a->kind));
+        put_str(w, ",\"verdict\":", a->allow ? "allow" : "deny");
+        put_str(w, ",\"rule\":", a->rule);
+        put_str(w, ",\"reason\":", policy_reason_name(a->reason));
+        put_str(w, ",\"sandbox\":", a->sandbox);
+        put_str(w, ",\"host\":", a->host);
+        put_u64(w, ",\"port\":", a->port);
         if (a->protocol != POLICY_UNKNOWN)
-                put_str(j, "protocol", policy_protocol_name(a->protocol));
-        put_str(j, "address", a->address);
+                put_str(w, ",\"protocol\":", policy_protocol_name(a->protocol));
+        put_str(w, ",\"address\":", a->address);
         if (a->class != ADDRESS_PUBLIC)
-                put_str(j, "class", address_class_name(a->class));
-        if (a->kind == AUDIT_DNS)
-                put_str(j, "type", type);
-        put_str(j, "method", a->method);
-        put_str(j, "path", a->path);
-        put_u64(j, "status", a->status);
-        put_str(j, "binding", a->binding);
-        put_u64(j, "bytes_out", a->bytes_out);
-        put_u64(j, "bytes_in", a->bytes_in);
-        put_u64(j, "duration_us", a->duration_us);
-        put_u64(j, "repeated", a->repeated);
-        put_str(j, "detail", a->detail);
-        return j;
+                put_str(w, ",\"class\":", address_class_name(a->class));
+        if (a->kind == AUDIT_DNS) {
+                qtype_text(a->qtype, type);
+                put_str(w, ",\"type\":", type);
+        }
+        put_str(w, ",\"method\":", a->method);
+        put_str(w, ",\"path\":", a->path);
+        put_u64(w, ",\"status\":", a->status);
+        put_str(w, ",\"binding\":", a->binding);
+        put_u64(w, ",\"bytes_out\":", a->bytes_out);
+        put_u64(w, ",\"bytes_in\":", a->bytes_in);
+        put_u64(w, ",\"duration_us\":", a->duration_us);
+        put_u64(w, ",\"repeated\":", a->repeated);
+        put_str(w, ",\"detail\":", a->detail);
 }
 
 int audit_json(const struct audit *a, struct buf *out) {
-        _cleanup_json_ json_t *j = to_json(a);
-        _cleanup_free_ char *text = j ? json_to_str(j) : NULL;
+        struct writer w = { .out = out };
+        size_t before = out->len;
 
-        if (!text)
-                return -ENOMEM;
-        return buf_printf(out, "%s\n", text);
+        put_members(&w, a);
+        put_raw(&w, "}\n", 2);
+        /* Whole or not at all. */
+        if (w.r < 0)
+                out->len = before;
+        return w.r;
 }
 
 static int read_text(const json_t *j, const char *key, char *dst, size_t cap, struct error *err) {

@@ -63,7 +63,7 @@ void audit_set_method(struct audit *a, const char *s);
 void audit_set_path(struct audit *a, const char *target); /* origin- or absolute-form; without query */
 void audit_set_detail(struct audit *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* Appends {"time":...}\n. Members that say nothing are left out. */
+/* Appends {"time":...}\n, or nothing. Members that say nothing are left out. */
 int audit_json(const struct audit *a, struct buf *out);
 /* Appends a line for people, without escapes or colours. */
 int audit_text(const struct audit *a, struct buf *out);

@@ -168,6 +168,8 @@ struct path *path_read(const char *target) {
         p->trouble = memchr(start, '#', n) ? "a fragment" : decode(start, n, decoded);
         if (!p->trouble && has_dot_segment(decoded))
                 p->trouble = "a dot segment";
+        if (!p->trouble && open_choices(decoded) && strlen(decoded) > PATH_ODD_MAX)
+                p->trouble = "a path that is too long for all its readings";
         if (!p->trouble && make_readings(p, decoded) < 0)
                 return NULL;
         return STEAL(p);

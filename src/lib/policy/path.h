@@ -21,6 +21,7 @@
 
 #define PATH_PATTERN_MAX 256
 #define PATH_READ_MAX 4096 /* longer paths are ambiguous where a rule looks at paths */
+#define PATH_ODD_MAX 1024  /* those that can be read in several ways: each costs time for each */
 
 enum path_match { PATH_NO = 0, PATH_YES, PATH_AMBIGUOUS };
 

@@ -482,21 +482,14 @@ static json_t *conditions_of(const json_t *rule) {
 
 /* Two rules with one condition: the later one is never reached, and its author does not know. Rules without
  * ports or protocol mean different ones by their action, and are then not the same. */
-static int check_twice(const struct policy *p, const json_t *list, size_t i, struct error *err) {
-        _cleanup_json_ json_t *mine = conditions_of(json_array_get(list, i));
+static int check_twice(const struct policy *p, const json_t *conditions, size_t i, struct error *err) {
+        const json_t *mine = json_array_get(conditions, i);
 
-        if (!mine)
-                return no_memory(err);
         for (size_t k = 0; k < i; k++) {
                 const struct rule *a = &p->rules[k], *b = &p->rules[i];
                 if (a->name && str_eq(a->name, b->name))
                         return error_set(err, -EINVAL, "name: \"%s\" is the name of rules[%zu] already", a->name, k);
-                if (a->protocols != b->protocols || a->all_ports != b->all_ports)
-                        continue;
-                _cleanup_json_ json_t *other = conditions_of(json_array_get(list, k));
-                if (!other)
-                        return no_memory(err);
-                if (json_equal(mine, other))
+                if (a->protocols == b->protocols && a->all_ports == b->all_ports && json_equal(mine, json_array_get(conditions, k)))
                         return error_set(err, -EINVAL, "is never reached: rules[%zu] has the same conditions", k);
         }
         return 0;
@@ -515,6 +508,7 @@ static int wrap_place(struct error *err, const char *place, int r) {
 }
 
 static int parse_rules(const json_t *j, struct policy *p, const struct policy_context *ctx, struct error *err) {
+        _cleanup_json_ json_t *conditions = json_array();
         json_t *list = NULL, *v;
         size_t i;
 
@@ -528,8 +522,10 @@ static int parse_rules(const json_t *j, struct policy *p, const struct policy_co
                 struct rule *rule = &p->rules[p->n_rules++];
                 snprintf(rule->place, sizeof rule->place, "rules[%zu]", i);
                 r = parse_rule(v, rule, ctx, err);
+                if (r == 0 && json_array_append_new(conditions, conditions_of(v)) < 0)
+                        r = no_memory(err);
                 if (r == 0)
-                        r = check_twice(p, list, i, err);
+                        r = check_twice(p, conditions, i, err);
                 if (r < 0)
                         return wrap_place(err, rule->place, r);
         }

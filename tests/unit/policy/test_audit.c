@@ -93,7 +93,7 @@ static void test_paths(void **state) {
                 { "http://h", "/" },         { "u:SECRET@h:443", "" },     { "*", "*" },
                 { "h:443", "" },             { "/a b\r\nX: y", "/a?b??X:?y" }, { "/b\xc3\xbc", "/b\xc3\xbc" },
                 { "/\xff\xc3\xbc", "/???" }, { "", "" },                   { "?SECRET", "" },
-                { "/a\x7f", "/a?" },
+                { "/a\x7f", "/a?" },          { "/a\"b\\c", "/a\"b\\c" },
         };
         (void) state;
         for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
@@ -103,7 +103,19 @@ static void test_paths(void **state) {
                 if (!str_eq(a.path, rows[i].want))
                         fail_msg("\"%s\" became \"%s\"", rows[i].in, a.path);
         }
-        struct audit a;
+        /* Quotes and backslashes survive JSON. */
+        struct audit a, back;
+        _cleanup_buf_ struct buf line = { 0 };
+        audit_init(&a, AUDIT_REQUEST, 0, NULL);
+        audit_set_path(&a, "/a\"b\\c");
+        assert_int_equal(audit_json(&a, &line), 0);
+        assert_int_equal(audit_parse(buf_str(&line), line.len, &back, NULL), 0);
+        assert_string_equal(back.path, "/a\"b\\c");
+        /* No room: nothing of it. */
+        struct buf small = BUF_INIT(40);
+        assert_int_equal(audit_json(&a, &small), -ENOBUFS);
+        assert_int_equal(small.len, 0);
+        buf_done(&small);
         char longer[4 * AUDIT_PATH_MAX];
         for (size_t shift = 1; shift <= 4; shift++) {
                 memset(longer, 'a', sizeof longer);

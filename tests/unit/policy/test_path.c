@@ -173,6 +173,12 @@ static void test_long(void **state) {
         assert_int_equal(ask("/**a**a**a**a**a**a**a**a**b", target), PATH_NO);
         target[PATH_READ_MAX] = '?';
         assert_int_equal(ask("/*", target), PATH_YES);
+        /* Several readings, of which each costs time. */
+        target[PATH_ODD_MAX + 1] = '\0';
+        target[5] = ';';
+        assert_int_equal(ask("/*", target), PATH_AMBIGUOUS);
+        target[PATH_ODD_MAX] = '\0';
+        assert_int_equal(ask("/*", target), PATH_YES);
 }
 
 int main(void) {
