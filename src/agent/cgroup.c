@@ -152,6 +152,13 @@ void cgroup_put(struct cgroup *c) {
         settle(c);
 }
 
+int cgroups_freeze(struct cgroups *m, bool frozen) {
+        _cleanup_fd_ int fd = m->fd < 0 ? -EBADF : openat(m->fd, "cgroup.freeze", O_WRONLY | O_CLOEXEC);
+        if (fd < 0)
+                return m->fd < 0 ? -EOPNOTSUPP : -errno;
+        return write(fd, frozen ? "1" : "0", 1) == 1 ? 0 : -errno;
+}
+
 static int signal_cgroup(struct cgroup *c, int sig) {
         if (sig == SIGKILL) {
                 _cleanup_fd_ int fd = openat(c->fd, "cgroup.kill", O_WRONLY | O_CLOEXEC);

@@ -28,5 +28,9 @@ void cgroup_put(struct cgroup *c);            /* NULL is fine */
 int cgroup_fd(const struct cgroup *c);        /* for CLONE_INTO_CGROUP */
 bool cgroup_populated(const struct cgroup *c);
 
+/* Stops all commands and what came out of them before their next instruction, or lets them go on; those started
+ * meanwhile begin stopped. A process that moved itself out of its cgroup is not reached. */
+int cgroups_freeze(struct cgroups *m, bool frozen);
+
 /* Sends sig to all processes of the tree of leader. c may be NULL. 0, or -ESRCH when none is left. */
 int cgroup_signal_tree(struct cgroup *c, pid_t leader, int sig);

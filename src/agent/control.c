@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "api.h"
@@ -13,6 +14,7 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "boot.h"
+#include "cgroup.h"
 #include "gate.h"
 #include "metrics.h"
 #include "procs.h"
@@ -38,6 +40,7 @@ static void init(void *arg, struct http_x *x, struct buf *body) {
         if (a->identity.warning.code)
                 log_warn("init: %s", a->identity.warning.msg);
         a->stopping = false;
+        (void) cgroups_freeze(a->cgroups, false); /* a restored sandbox was stopped before it was saved */
         gate_open(a->gate);
         api_json(x, 200, json_pack("{s:s,s:s}", "bootId", a->identity.boot_id, "agentVersion", CSPACE_VERSION));
 }
@@ -118,6 +121,7 @@ static void end_all(struct agent *a, struct http_x *x, unsigned term_ms, unsigne
         e->a = a;
         e->x = x;
         a->stopping = true;
+        (void) cgroups_freeze(a->cgroups, false);
         polled_watchers_forget(a->polled);
         if (term_ms == 0)
                 sessions_forget(a->sessions);
@@ -146,6 +150,32 @@ static void quiesce(void *arg, struct http_x *x, struct buf *body) {
         end_all(arg, x, 0, QUIESCE_KILL_MS, quiesced);
 }
 
+/* Before the VM is paused or saved: nothing of the user's runs again until the clock is right. */
+static void freeze(void *arg, struct http_x *x, struct buf *body) {
+        struct agent *a = arg;
+        (void) body;
+        int r = cgroups_freeze(a->cgroups, true);
+        if (r < 0)
+                api_fail(x, 500, "not_supported", "the commands cannot be frozen: %s", strerror(-r));
+        else
+                api_json(x, 200, json_object());
+}
+
+static void thaw(void *arg, struct http_x *x, struct buf *body) {
+        struct agent *a = arg;
+        struct error e = ERROR_INIT;
+        _cleanup_json_ json_t *req = NULL;
+        int r = body->len == 0 ? 0 : json_parse(buf_data(body), body->len, 4096, &req, &e);
+        if (r >= 0 && req)
+                r = identity_resync(&a->identity, req, &e);
+        /* What is wrong with the request is no reason to leave the commands frozen. */
+        (void) cgroups_freeze(a->cgroups, false);
+        if (r < 0)
+                api_fail(x, 400, "invalid_argument", "%s", e.msg);
+        else
+                api_json(x, 200, json_pack("{s:b}", "identified", a->identity.ready));
+}
+
 static json_t *stats(struct agent *a) {
         json_t *j = metrics_read();
         if (j)
@@ -162,6 +192,8 @@ void control_on_request(void *arg, struct http_x *x) {
                 { "/control/init", LIMIT_IDENTITY_JSON, init },
                 { "/control/quiesce", 4096, quiesce },
                 { "/control/stop", 4096, stop },
+                { "/control/freeze", 4096, freeze },
+                { "/control/thaw", 4096, thaw },
         };
         struct agent *a = arg;
         const struct http1_head *h = http_x_head(x);

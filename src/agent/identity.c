@@ -216,6 +216,22 @@ static json_t *make_env(const struct request *q) {
         return STEAL(env);
 }
 
+static void resync(struct identity *id, struct request *q) {
+        if (id->owns_machine && q->ns > 0)
+                set_clock(id, q->ns);
+        if (id->owns_machine && q->entropy)
+                add_entropy(id, q->entropy_raw);
+        explicit_bzero(q->entropy_raw, sizeof q->entropy_raw);
+}
+
+int identity_resync(struct identity *id, const json_t *req, struct error *err) {
+        struct request q;
+        int r = parse(req, &q, err);
+        if (r == 0)
+                resync(id, &q);
+        return r;
+}
+
 int identity_apply(struct identity *id, const json_t *req, struct error *err) {
         struct request q;
         int r = parse(req, &q, err);
@@ -228,11 +244,7 @@ int identity_apply(struct identity *id, const json_t *req, struct error *err) {
                 return error_set(err, -ENOMEM, "out of memory");
 
         id->warning = ERROR_INIT;
-        if (id->owns_machine && q.ns > 0)
-                set_clock(id, q.ns);
-        if (id->owns_machine && q.entropy)
-                add_entropy(id, q.entropy_raw);
-        explicit_bzero(q.entropy_raw, sizeof q.entropy_raw);
+        resync(id, &q);
         /* Another sandbox than before, or the first one after boot or restore. */
         bool fresh = !id->ready || !str_eq(id->sandbox_id, q.sandbox_id);
         (void) str_copy(id->sandbox_id, sizeof id->sandbox_id, q.sandbox_id);
@@ -245,7 +257,8 @@ int identity_apply(struct identity *id, const json_t *req, struct error *err) {
         (void) str_copy(id->default_user, sizeof id->default_user, q.user && *q.user ? q.user : "user");
         if (fresh)
                 make_unique(id);
-        if (id->owns_machine) {
+        /* What was suspended goes on with the host name and files that it has. */
+        if (id->owns_machine && fresh) {
                 if (q.hostname && *q.hostname)
                         set_hostname(id, q.hostname);
                 put_markers(id, q.template_id);

@@ -36,6 +36,8 @@ void identity_done(struct identity *id);
 
 /* Applies the body of POST /control/init. Nothing is merged: what the request leaves out is gone. */
 int identity_apply(struct identity *id, const json_t *req, struct error *err);
+/* The members "timeNs" and "entropy" of that body alone: the same sandbox goes on after a while. */
+int identity_resync(struct identity *id, const json_t *req, struct error *err);
 /* Forgets everything that belonged to one sandbox, before a snapshot. */
 void identity_forget(struct identity *id);
 

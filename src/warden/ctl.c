@@ -138,6 +138,24 @@ static void on_snapshot(struct client *cl, const struct ipc_packet *p) {
         warden_snapshot(cl->ctl->w, on_done, r);
 }
 
+static void on_hold(struct client *cl, struct ipc_packet *p) {
+        struct pending *r;
+        if (p->body_n > 0)
+                return refuse(cl->conn, p, -EPROTO, "malformed request");
+        if (p->type == IPC_SAVE && p->n_fds != 1)
+                return refuse(cl->conn, p, -EPROTO, "SAVE comes with one descriptor");
+        r = pend(cl, p);
+        if (!r)
+                return refuse(cl->conn, p, -ENOMEM, "out of memory");
+        if (p->type == IPC_PAUSE)
+                return warden_pause(cl->ctl->w, on_done, r);
+        if (p->type == IPC_RESUME)
+                return warden_resume(cl->ctl->w, on_done, r);
+        int fd = p->fds[0];
+        p->fds[0] = -EBADF;
+        warden_save(cl->ctl->w, fd, on_done, r);
+}
+
 static void on_packet(void *arg, struct ipc_conn *c, struct ipc_packet *p) {
         struct client *cl = arg;
         switch (p->type) {
@@ -149,6 +167,10 @@ static void on_packet(void *arg, struct ipc_conn *c, struct ipc_packet *p) {
                 return on_snapshot(cl, p);
         case IPC_STOP:
                 return on_stop(cl, p);
+        case IPC_PAUSE:
+        case IPC_RESUME:
+        case IPC_SAVE:
+                return on_hold(cl, p);
         default:
                 return refuse(c, p, -ENOTSUP, "no such request to a warden");
         }

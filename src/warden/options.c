@@ -56,8 +56,9 @@ int options_parse(int argc, char **argv, struct warden_config *ret, struct error
                 return r;
         if (!raw.id || !id_valid(raw.id))
                 return error_set(err, -EINVAL, "--id: \"%s\" is no sandbox id", raw.id ? raw.id : "");
-        if (!str_eq(raw.mode, "boot") && !str_eq(raw.mode, "restore"))
-                return error_set(err, -EINVAL, "--mode is \"boot\" or \"restore\"");
+        bool start = str_eq(raw.mode, "start"), boot = start || str_eq(raw.mode, "boot");
+        if (!boot && !str_eq(raw.mode, "restore"))
+                return error_set(err, -EINVAL, "--mode is \"boot\", \"start\" or \"restore\"");
         if (!raw.engine)
                 return error_set(err, -EINVAL, "--engine is missing");
         if (!raw.memory || str_to_u64(raw.memory, LIMIT_MEMORY_MAX_MB, &memory) < 0 || memory < LIMIT_MEMORY_MIN_MB)
@@ -67,13 +68,14 @@ int options_parse(int argc, char **argv, struct warden_config *ret, struct error
                 return error_set(err, -EINVAL, "--cpus is a number from 1 to %d", LIMIT_CPUS_MAX);
         *ret = (struct warden_config){
                 .id = raw.id,
-                .mode = adopt ? WARDEN_ADOPT : str_eq(raw.mode, "boot") ? WARDEN_BOOT : WARDEN_RESTORE,
+                .mode = adopt ? WARDEN_ADOPT : boot ? WARDEN_BOOT : WARDEN_RESTORE,
                 .vmm = {
                         .engine = raw.engine,
                         .qemu = raw.qemu,
                         .ropen = raw.ropen,
                         .memory_mb = (uint32_t) memory,
                         .cpus = (uint32_t) cpus,
+                        .keep = start,
                 },
         };
         return 0;

@@ -30,6 +30,7 @@
 #include "ctl.h"
 #include "data.h"
 #include "guest.h"
+#include "warden_internal.h"
 
 #define HELLO_MS 3000         /* restored or adopted: the agent is there already */
 #define INIT_TIMEOUT_MS 60000
@@ -42,44 +43,11 @@
 
 static const unsigned boot_attempts_ms[] = { 45000, 60000, 90000 };
 
-struct warden {
-        uv_loop_t *loop;
-        char id[ID_SIZE];
-        enum warden_mode mode;
-        enum warden_state state;
-        char reason[ERROR_MSG_MAX];
-        bool identified, freeing;
-
-        struct vmm *vmm;
-        struct guest *guest;
-        struct ctl *ctl;
-        struct data *data;
-
-        uv_timer_t timer; /* boot attempt, settling, stop; one at a time */
-        size_t boot_attempt;
-        uint64_t run_us, up_us;
-
-        struct {
-                warden_ready_cb cb;
-                void *arg;
-                json_t *json; /* until answered: a lost session means once more */
-                uint64_t sent_us;
-                struct control_call *call;
-        } identify;
-        struct {
-                warden_done cb;
-                void *arg;
-                struct control_call *call;
-        } snapshot, stop;
-        unsigned stop_ms;
-        struct control_call *stats_call;
-        struct control_call *warm_calls[2];
-};
-
 const char *warden_state_name(enum warden_state s) {
         static const char *const names[] = {
                 [WARDEN_STARTING] = "starting",
                 [WARDEN_RUNNING] = "running",
+                [WARDEN_PAUSED] = "paused",
                 [WARDEN_FAILED] = "failed",
                 [WARDEN_EXITED] = "exited",
         };
@@ -94,7 +62,7 @@ struct link *warden_link(const struct warden *w) {
         return guest_link(w->guest);
 }
 
-static void set_state(struct warden *w, enum warden_state state, const char *reason) {
+void warden_set_state(struct warden *w, enum warden_state state, const char *reason) {
         if (w->state == state || warden_ended(w))
                 return;
         w->state = state;
@@ -127,6 +95,7 @@ static void cancel_calls(struct warden *w) {
         control_cancel(w->identify.call);
         control_cancel(w->snapshot.call);
         control_cancel(w->stop.call);
+        control_cancel(w->hold.call);
         control_cancel(w->stats_call);
         for (size_t i = 0; i < ARRAY_SIZE(w->warm_calls); i++)
                 control_cancel(w->warm_calls[i]);
@@ -137,12 +106,13 @@ static void ended(struct warden *w, enum warden_state state, const char *reason)
         if (warden_ended(w))
                 return;
         uv_timer_stop(&w->timer);
-        set_state(w, state, reason);
+        warden_set_state(w, state, reason);
         struct error e = ERROR_INIT;
         error_set(&e, -ESHUTDOWN, "the VM has ended: %s", w->reason);
         cancel_calls(w);
         finish_identify(w, e.code, &e);
         finish_snapshot(w, e.code, &e);
+        hold_ended(w, &e);
         warden_done cb = STEAL(w->stop.cb);
         if (cb)
                 cb(w->stop.arg, 0, NULL);
@@ -197,6 +167,9 @@ static void on_boot_timeout(uv_timer_t *t) {
 
 static void on_vmm_loaded(void *arg) {
         struct warden *w = arg;
+        /* It was stopped on purpose, or on its way up: whoever asks for it knows. */
+        if (w->mode == WARDEN_ADOPT)
+                return warden_set_state(w, WARDEN_PAUSED, "");
         w->run_us = clock_mono_us();
         guest_connect(w->guest, HELLO_MS);
         w->vmm->ops->run(w->vmm);
@@ -212,10 +185,15 @@ static void on_vmm_running(void *arg) {
         guest_connect(w->guest, w->mode == WARDEN_BOOT ? 0 : HELLO_MS);
 }
 
+static void on_vmm_port_closed(void *arg) {
+        hold_port_closed(arg);
+}
+
 static const struct vmm_handler vmm_handler = {
         .on_loaded = on_vmm_loaded,
         .on_running = on_vmm_running,
         .on_end = on_vmm_end,
+        .on_port_closed = on_vmm_port_closed,
 };
 
 /* ---- the agent ----------------------------------------------------------------------------- */
@@ -294,7 +272,11 @@ static void warm_up(struct warden *w) {
 }
 
 static void is_up(struct warden *w) {
-        set_state(w, WARDEN_RUNNING, "");
+        if (w->hold.kind != HOLD_NONE)
+                return hold_guest_up(w);
+        if (w->state == WARDEN_PAUSED)
+                return;
+        warden_set_state(w, WARDEN_RUNNING, "");
         if (w->identify.cb)
                 send_identity(w);
         else if (w->mode == WARDEN_RESTORE && !w->identified)
@@ -351,9 +333,9 @@ void warden_identify(struct warden *w, const void *json, size_t n, warden_ready_
                 error_set(&e, -ESHUTDOWN, "the VM has ended: %s", w->reason);
         else if (w->identified)
                 error_set(&e, -EALREADY, "the VM has its identity already");
-        else if (w->identify.cb || w->snapshot.cb)
-                error_set(&e, -EBUSY, "the VM is being given its identity or snapshotted");
-        else if (json_parse(json, n, LIMIT_IDENTITY_JSON, &o, &e) >= 0 && !json_is_object(o)) {
+        else
+                (void) warden_busy(w, &e);
+        if (e.code == 0 && json_parse(json, n, LIMIT_IDENTITY_JSON, &o, &e) >= 0 && !json_is_object(o)) {
                 json_decref(o);
                 error_set(&e, -EINVAL, "an identity is a JSON object");
         }
@@ -363,7 +345,21 @@ void warden_identify(struct warden *w, const void *json, size_t n, warden_ready_
         w->identify.arg = arg;
         w->identify.json = o;
         w->identify.sent_us = 0;
+        if (w->state == WARDEN_PAUSED) { /* adopted between being loaded and being run */
+                w->state = WARDEN_STARTING;
+                w->mode = WARDEN_RESTORE;
+                return on_vmm_loaded(w);
+        }
         send_identity(w);
+}
+
+int warden_busy(const struct warden *w, struct error *err) {
+        const char *what = w->identify.cb      ? "given its identity"
+                           : w->snapshot.cb    ? "snapshotted"
+                           : w->stop.cb        ? "stopped"
+                           : w->hold.kind > 0  ? "paused, resumed or saved"
+                                               : NULL;
+        return what ? error_set(err, -EBUSY, "the VM is being %s", what) : 0;
 }
 
 static void on_snapshotted(void *arg, int err, const struct error *e) {
@@ -399,8 +395,8 @@ void warden_snapshot(struct warden *w, warden_done cb, void *arg) {
                 error_set(&e, -ENOTSUP, "only a VM that was booted for it can be snapshotted");
         else if (warden_ended(w))
                 error_set(&e, -ESHUTDOWN, "the VM has ended: %s", w->reason);
-        else if (w->identify.cb || w->snapshot.cb || w->stop.cb)
-                error_set(&e, -EBUSY, "the VM is being given its identity, snapshotted or stopped");
+        else
+                (void) warden_busy(w, &e);
         const struct control_request r = {
                 .method = "POST",
                 .path = "/control/quiesce",
@@ -448,8 +444,7 @@ void warden_stop(struct warden *w, unsigned timeout_ms, warden_done cb, void *ar
         struct error e = ERROR_INIT;
         if (warden_ended(w))
                 return cb(arg, 0, NULL);
-        if (w->stop.cb || w->snapshot.cb)
-                error_set(&e, -EBUSY, "the VM is being stopped or snapshotted");
+        (void) warden_busy(w, &e);
         w->stop_ms = timeout_ms;
         const struct control_request r = {
                 .method = "POST",
@@ -509,6 +504,7 @@ int warden_new(uv_loop_t *loop, struct warden_config *cfg, struct warden **ret, 
         if (r >= 0) {
                 w->loop = loop;
                 w->mode = cfg->mode;
+                w->hold.fd = -EBADF;
                 snprintf(w->id, sizeof(w->id), "%s", cfg->id);
                 uv_timer_init(loop, &w->timer);
                 w->timer.data = w;
@@ -541,6 +537,8 @@ void warden_free(struct warden *w) {
         error_set(&e, -ECANCELED, "the warden ends");
         if (w->vmm)
                 finish_identify(w, e.code, &e);
+        if (w->vmm)
+                hold_ended(w, &e);
         data_free(w->data);
         ctl_free(w->ctl);
         guest_free(w->guest);

@@ -18,6 +18,7 @@ enum warden_mode { WARDEN_BOOT, WARDEN_RESTORE, WARDEN_ADOPT };
 enum warden_state {
         WARDEN_STARTING, /* the VM or its agent is not up yet */
         WARDEN_RUNNING,  /* the agent has answered once */
+        WARDEN_PAUSED,   /* the VM stands still: until resumed, and after a save */
         WARDEN_FAILED,   /* final: the VM ended and nobody wanted it to */
         WARDEN_EXITED,   /* final: the guest powered off, or its snapshot was taken */
 };
@@ -48,6 +49,10 @@ typedef void (*warden_ready_cb)(void *arg, int err, const struct error *e, const
 void warden_identify(struct warden *w, const void *json, size_t n, warden_ready_cb cb, void *arg);
 void warden_snapshot(struct warden *w, warden_done cb, void *arg);
 void warden_stop(struct warden *w, unsigned timeout_ms, warden_done cb, void *arg);
+/* hold.c. Of a VM in the wanted state already: done. save leaves it paused; takes fd. */
+void warden_pause(struct warden *w, warden_done cb, void *arg);
+void warden_resume(struct warden *w, warden_done cb, void *arg);
+void warden_save(struct warden *w, int fd, warden_done cb, void *arg);
 
 struct warden_info {
         enum warden_state state;

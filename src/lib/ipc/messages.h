@@ -132,7 +132,7 @@
 /* Answer: warden_state. */
 #define IPC_QUERY_FIELDS(X)
 #define IPC_WARDEN_STATE_FIELDS(X)                                           \
-        X(STR, state, 15)               /* "starting", "running", "failed", "exited" */ \
+        X(STR, state, 15)               /* "starting", "running", "paused", "failed", "exited" */ \
         X(STR, reason, ERROR_MSG_MAX - 1)                                    \
         X(U32, identified, 1)           /* got its identity */               \
         X(U32, link_up, 1)                                                   \
@@ -145,6 +145,14 @@
 /* Graceful end: agent told to stop processes (TERM, then KILL), sync, power off. Answer: ok. */
 #define IPC_STOP_FIELDS(X) \
         X(U32, timeout_ms, 600000)
+
+/* The commands are frozen in the guest (where the agent answers) and the VM stops; RESUME is the way
+ * back, with the clock set before the commands go on. Answer: ok, also when it is so already. */
+#define IPC_PAUSE_FIELDS(X)
+#define IPC_RESUME_FIELDS(X)
+/* As PAUSE, and then the state of the VM's devices is written to the descriptor sent along (write-only, empty; it
+ * is IMAGE_BEGIN's). Answer: ok; the VM stays paused. */
+#define IPC_SAVE_FIELDS(X)
 
 /* Event from the warden: its state changed. */
 #define IPC_WARDEN_EVENT_FIELDS(X)                                           \
@@ -175,6 +183,9 @@
         M(WARDEN_STATE, warden_state)            \
         M(SNAPSHOT, snapshot)                    \
         M(STOP, stop)                            \
+        M(PAUSE, pause)                          \
+        M(RESUME, resume)                        \
+        M(SAVE, save)                            \
         M(WARDEN_EVENT, warden_event)
 
 enum ipc_type {

@@ -13,6 +13,7 @@
  *   restore  stub -> greeting -> migrate-incoming -> MIGRATION completed: loaded; run: cont -> running
  *   adopt    greeting -> query-status -> running, or loaded when paused
  *   snapshot stop -> migrate -> MIGRATION completed -> quit -> QMP closed -> fsync of the files
+ *   save     xen-save-devices-state, which is what it says on every accelerator: devices without memory
  *
  * The commands of a chain are sent in one go where QEMU runs them in order anyway.
  */
@@ -219,6 +220,9 @@ static void on_event(void *arg, const char *name, const json_t *data) {
         if (str_eq(name, "MIGRATION")) {
                 const char *status = json_string_value(json_object_get(data, "status"));
                 on_migration(q, status ? status : "");
+        } else if (str_eq(name, "VSERPORT_CHANGE")) {
+                if (json_is_false(json_object_get(data, "open")) && q->base.handler->on_port_closed)
+                        q->base.handler->on_port_closed(q->base.arg);
         } else if (str_eq(name, "SHUTDOWN")) {
                 const char *why = json_string_value(json_object_get(data, "reason"));
                 snprintf(q->shutdown, sizeof(q->shutdown), "%s", why ? why : "unknown");
@@ -401,7 +405,7 @@ static int start(struct qemu *q, enum mode mode, struct error *err) {
         struct vmm_config *c = &q->cfg;
         bool boot = mode == MODE_BOOT;
         q->mode = mode;
-        if (c->stub < 0 || c->disk < 0 || c->mem < 0 || c->state < 0 || c->qmp_listen < 0 || c->port_listen < 0 ||
+        if (c->stub < 0 || c->disk < 0 || c->mem < 0 || (c->state < 0 && !c->keep) || c->qmp_listen < 0 || c->port_listen < 0 ||
             (boot && (c->kernel < 0 || c->initrd < 0)))
                 return error_set(err, -EBADF, "a descriptor that a VM needs is missing");
         _cleanup_fd_ int errors = -EBADF, console = -EBADF;
@@ -421,7 +425,7 @@ static int start(struct qemu *q, enum mode mode, struct error *err) {
         c->tap = fd_close(c->tap);
         c->kernel = fd_close(c->kernel);
         c->initrd = fd_close(c->initrd);
-        if (!boot) {
+        if (!boot || c->keep) {
                 c->disk = fd_close(c->disk);
                 c->mem = fd_close(c->mem);
                 c->state = fd_close(c->state);
@@ -488,6 +492,67 @@ static void op_pause(struct vmm *v, vmm_done cb, void *arg) {
 
 static void op_resume(struct vmm *v, vmm_done cb, void *arg) {
         call(v, "cont", cb, arg);
+}
+
+/*
+ * Saving. The file begins as one of "migrate" does, with what that writes and xen-save-devices-state
+ * leaves out: the section that names the machine. So one way of loading is enough for both.
+ *
+ *   "QEVM", version 3 | 07 = configuration, the machine's name | 05 = subsection: one capability | devices
+ *
+ * QEMU writes its own "QEVM" and version where they end right before the devices; then this goes over them.
+ */
+static const char state_head[] = "QEVM\0\0\0\3"
+                                 "\7\0\0\0\7microvm"
+                                 "\5\32configuration/capabilities\0\0\0\1\0\0\0\1"
+                                 "\17x-ignore-shared";
+#define STATE_HEAD (sizeof(state_head) - 1)
+#define STATE_HEAD_OF_QEMU 8
+#define SAVE_FDSET 9000
+
+struct save {
+        struct qemu *q;
+        int fd;
+        vmm_done cb;
+        void *arg;
+};
+
+static int write_state_head(int fd, struct error *err) {
+        if (lseek(fd, 0, SEEK_SET) < 0)
+                return error_errno(err, errno, "cannot write the VM's state");
+        return fd_write_all(fd, state_head, STATE_HEAD, err);
+}
+
+static void on_saved(void *arg, int err, const struct error *e, const json_t *ret) {
+        _cleanup_free_ struct save *s = arg;
+        struct error own = ERROR_INIT;
+        (void) ret;
+        if (err < 0)
+                error_set(&own, err, "QEMU could not write the VM's state: %s", e->msg);
+        else
+                write_state_head(s->fd, &own);
+        s->cb(s->arg, own.code, own.code < 0 ? &own : NULL);
+}
+
+static void op_save(struct vmm *v, int fd, vmm_done cb, void *arg) {
+        struct qemu *q = of(v);
+        struct error e = ERROR_INIT;
+        struct save *s = q->qmp && !q->ended ? malloc(sizeof(*s)) : NULL;
+        char path[32];
+        if (!s)
+                error_set(&e, -ENOTCONN, "there is no VM to talk to");
+        else if (lseek(fd, STATE_HEAD - STATE_HEAD_OF_QEMU, SEEK_SET) < 0)
+                error_errno(&e, errno, "cannot write the VM's state");
+        if (e.code < 0) {
+                free(s);
+                return cb(arg, e.code, &e);
+        }
+        *s = (struct save){ .q = q, .fd = fd, .cb = cb, .arg = arg };
+        snprintf(path, sizeof(path), "/dev/fdset/%d", SAVE_FDSET);
+        qmp_add_fd(q->qmp, NULL, NULL, fd, SAVE_FDSET);
+        /* live: false, or QEMU gives up its disk, for another to take it over. */
+        qmp_send(q->qmp, on_saved, s, "xen-save-devices-state", "{s:s,s:b}", "filename", path, "live", 0);
+        qmp_send(q->qmp, NULL, NULL, "remove-fd", "{s:i}", "fdset-id", SAVE_FDSET);
 }
 
 /* -no-reboot makes an end of every reset, also of this one, while it is in force. */
@@ -576,6 +641,7 @@ static const struct vmm_ops qemu_ops = {
         .resume = op_resume,
         .reset = op_reset,
         .snapshot = op_snapshot,
+        .save = op_save,
         .stop = op_stop,
         .stats = op_stats,
         .times = op_times,
@@ -589,7 +655,7 @@ int vmm_qemu_new(struct vmm_config *cfg, struct vmm **ret, struct error *err) {
         if (!q)
                 return error_set(err, -ENOMEM, "out of memory");
         q->base.ops = &qemu_ops;
-        q->base.caps = VMM_CAP_PAUSE | VMM_CAP_SNAPSHOT | VMM_CAP_RESET | VMM_CAP_ADOPT;
+        q->base.caps = VMM_CAP_PAUSE | VMM_CAP_SNAPSHOT | VMM_CAP_RESET | VMM_CAP_ADOPT | VMM_CAP_SAVE;
         q->cfg = *cfg;
         struct vmm_config none = *cfg;
         none.stub = none.tap = none.disk = none.mem = none.state = -EBADF;

@@ -83,7 +83,7 @@ static void add_machine(struct args *a, const struct vmm_config *c, bool boot, b
         add(a, "%u", c->memory_mb);
         add(a, "-object");
         add(a, "memory-backend-file,id=mem,size=%uM,mem-path=" QEMU_MEM_PATH ",share=%s", c->memory_mb,
-            boot ? "on" : "off");
+            boot && !c->keep ? "on" : "off");
         add(a, "-nodefaults");
         add(a, "-no-user-config");
         add(a, "-no-reboot");
@@ -100,7 +100,7 @@ static void add_devices(struct args *a, const struct vmm_config *c, bool boot) {
         add(a,
             "driver=file,node-name=file,filename=/dev/fdset/1,locking=off,drop-cache=off,discard=unmap,"
             "cache.direct=off,cache.no-flush=%s",
-            boot ? "on" : "off");
+            boot && !c->keep ? "on" : "off");
         add2(a, "-blockdev", "driver=raw,node-name=disk,file=file,discard=unmap");
         add2(a, "-device", "virtio-blk-device,drive=disk");
 

@@ -217,9 +217,8 @@ void qmp_send(struct qmp *q, qmp_cb cb, void *arg, const char *command, const ch
 
 /* A descriptor travels beside bytes, which the stream interface does not know; so these go to the
  * socket directly, which is right as long as nothing is queued before them. */
-void qmp_send_fd(struct qmp *q, qmp_cb cb, void *arg, int fd, const char *name) {
-        _cleanup_json_ json_t *args = json_pack("{s:s}", "fdname", name);
-        _cleanup_free_ char *line = usable(q) && args && stream_queued(q->s) == 0 ? compose("getfd", args) : NULL;
+static void send_with_fd(struct qmp *q, qmp_cb cb, void *arg, int fd, const char *command, json_t *args) {
+        _cleanup_free_ char *line = usable(q) && args && stream_queued(q->s) == 0 ? compose(command, args) : NULL;
         bool ok = false;
         if (line) {
                 union {
@@ -235,5 +234,15 @@ void qmp_send_fd(struct qmp *q, qmp_cb cb, void *arg, int fd, const char *name) 
                 memcpy(CMSG_DATA(cm), &fd, sizeof(int));
                 ok = sendmsg(q->fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t) v.iov_len;
         }
-        sent(q, ok, cb, arg, "getfd");
+        sent(q, ok, cb, arg, command);
+}
+
+void qmp_send_fd(struct qmp *q, qmp_cb cb, void *arg, int fd, const char *name) {
+        _cleanup_json_ json_t *args = json_pack("{s:s}", "fdname", name);
+        send_with_fd(q, cb, arg, fd, "getfd", args);
+}
+
+void qmp_add_fd(struct qmp *q, qmp_cb cb, void *arg, int fd, int set) {
+        _cleanup_json_ json_t *args = json_pack("{s:i}", "fdset-id", set);
+        send_with_fd(q, cb, arg, fd, "add-fd", args);
 }

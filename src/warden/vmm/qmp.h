@@ -38,3 +38,5 @@ void qmp_free(struct qmp *q); /* commands get -ECANCELED; NULL is fine */
 void qmp_send(struct qmp *q, qmp_cb cb, void *arg, const char *command, const char *fmt, ...);
 /* "getfd": hands fd over under a name, for URIs of the form fd:NAME. fd stays open here. */
 void qmp_send_fd(struct qmp *q, qmp_cb cb, void *arg, int fd, const char *name);
+/* "add-fd": the same under a number, for file names of the form /dev/fdset/SET. */
+void qmp_add_fd(struct qmp *q, qmp_cb cb, void *arg, int fd, int set);

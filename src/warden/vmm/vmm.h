@@ -10,6 +10,7 @@
  *             not yet running                       -> on_loaded; then run -> on_running
  *   adopt     takes over a VM that an earlier
  *             warden left running                   -> on_running
+ *             or stopped                            -> on_loaded
  *
  * Everything that comes out of a VM is hostile: a driver turns garbage into on_end(VMM_FAILED), and
  * has a limit on whatever it keeps.
@@ -26,6 +27,7 @@ enum vmm_cap {
         VMM_CAP_SNAPSHOT = 1 << 1,
         VMM_CAP_RESET = 1 << 2, /* a guest that hangs while booting can be started over */
         VMM_CAP_ADOPT = 1 << 3,
+        VMM_CAP_SAVE = 1 << 4,
 };
 
 enum vmm_end {
@@ -38,6 +40,7 @@ struct vmm_config {
         const char *engine, *qemu, *ropen;
         uint32_t memory_mb, cpus;
         int stub, tap, disk, mem, state, kernel, initrd, qmp_listen, port_listen;
+        bool keep; /* of "boot": not for a snapshot but a sandbox's own disk, whose memory is nobody else's */
 };
 void vmm_config_close(struct vmm_config *c);
 
@@ -47,6 +50,7 @@ struct vmm_handler {
         void (*on_loaded)(void *arg);
         void (*on_running)(void *arg);
         void (*on_end)(void *arg, enum vmm_end how, const char *reason); /* last callback */
+        void (*on_port_closed)(void *arg); /* by the guest; may come late or never; may be NULL */
 };
 
 struct vmm_stats {
@@ -69,6 +73,9 @@ struct vmm_ops {
         /* Writes memory and device state where the configuration said and ends the VM; the guest's
          * port must be closed before. Done when all is durable; on_end is not called. */
         void (*snapshot)(struct vmm *v, vmm_done cb, void *arg);
+        /* Of a paused VM: writes its devices, without memory and disk, to fd (write-only, empty; the caller's,
+         * who keeps it open until cb). The VM stays paused. "restore" loads what was written. */
+        void (*save)(struct vmm *v, int fd, vmm_done cb, void *arg);
         /* Ends the VM without asking the guest; on_end follows. */
         void (*stop)(struct vmm *v);
         void (*stats)(struct vmm *v, vmm_stats_cb cb, void *arg);

@@ -101,6 +101,20 @@ class Ctl:
     def stop(self, timeout_ms=5000):
         self.call('STOP', struct.pack('<I', timeout_ms))
 
+    def pause(self):
+        self.call('PAUSE')
+
+    def resume(self):
+        self.call('RESUME')
+
+    def save(self, path):
+        """The devices' state, into a new file, as cspace-rootd makes it."""
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        self.seq += 1
+        socket.send_fds(self.sock, [struct.pack('<HHI', TYPES['SAVE'], 0, self.seq)], [fd])
+        os.close(fd)
+        self.receive(self.seq, 60)
+
     def snapshot(self):
         self.call('SNAPSHOT', timeout=180)
 
@@ -373,3 +387,24 @@ def cpu_ticks(pid):
     with open(f'/proc/{pid}/stat') as f:
         fields = f.read().rsplit(')', 1)[1].split()
     return int(fields[11]) + int(fields[12])
+
+
+def save_memory(pid, base, out):
+    """What cspace-rootd does: base with the VM's private pages written over it. Returns their number."""
+    clone(base, out)
+    n = 0
+    size = os.stat(base).st_size
+    with open(f'/proc/{pid}/maps') as f:
+        ranges = [[int(x, 16) for x in line.split()[0].split('-')] for line in f if line.rstrip().endswith(base)]
+    (start, end), = [r for r in ranges if r[1] - r[0] == size]
+    with open(f'/proc/{pid}/pagemap', 'rb') as f:
+        f.seek(start // 4096 * 8)
+        entries = struct.unpack(f'<{size // 4096}Q', f.read(size // 4096 * 8))
+    with open(f'/proc/{pid}/mem', 'rb', 0) as mem, open(out, 'r+b') as f:
+        for i, e in enumerate(entries):
+            if (e >> 63 & 1 or e >> 62 & 1) and not e >> 61 & 1:
+                mem.seek(start + i * 4096)
+                f.seek(i * 4096)
+                f.write(mem.read(4096))
+                n += 1
+    return n

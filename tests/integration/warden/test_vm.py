@@ -229,8 +229,8 @@ def test_takeover_while_loading(vms):
         p.kill('warden')
         p.adopt()
         c = p.ctl()
-        q = c.wait_state(('running', 'failed', 'exited'), 60)
-        if q['state'] == 'running':
+        q = c.wait_state(('running', 'paused', 'failed', 'exited'), 60)
+        if q['state'] in ('running', 'paused'):
             c.identify()
             assert agent.run(p, ['/bin/true']).ok
         else:

@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "warden_internal.h"
+
+/*
+ * Pausing, resuming and saving a VM.
+ *
+ *   pause    freeze the commands (agent) -> stop the VM                              -> PAUSED
+ *   save     freeze -> close the guest's port -> it has seen that -> stop -> devices  -> PAUSED
+ *   resume   VM runs -> link up -> set the clock and thaw (agent)                    -> RUNNING
+ *
+ * The commands are frozen first, because a VM that goes on does so at once, with the clock of when it
+ * was stopped. An agent that does not answer is given FREEZE_MS: what the guest makes impossible by
+ * itself (its agent cannot get at its cgroups, its kernel hangs) is no reason for not stopping it.
+ *
+ * What is saved must not be in the middle of a session with the host: the port is closed, and the guest
+ * given the time to see it (its end closes, QEMU says so, or SETTLE_MS go by). A paused VM goes on for
+ * that long; its commands stay frozen. A VM that goes on after a save gets a new session.
+ *
+ * A step that fails on the way down is undone: the VM runs and its commands go on.
+ */
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/id.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "control.h"
+#include "data.h"
+#include "guest.h"
+
+#define FREEZE_MS 2000
+#define SETTLE_MS 300
+#define LINK_MS 20000 /* from running again to a session */
+#define THAW_MS 30000
+#define HELLO_MS 3000
+#define ENTROPY_BYTES 64
+
+static void finish(struct warden *w, int err, const struct error *e) {
+        warden_done cb = STEAL(w->hold.cb);
+        w->hold.kind = HOLD_NONE;
+        w->hold.waiting = false;
+        w->hold.fd = fd_close(w->hold.fd);
+        uv_timer_stop(&w->timer);
+        if (cb)
+                cb(w->hold.arg, err, e);
+}
+
+void hold_ended(struct warden *w, const struct error *e) {
+        if (w->hold.kind != HOLD_NONE)
+                finish(w, e->code, e);
+}
+
+/* Whether the callback of something asked earlier comes too late to matter. */
+static bool over(const struct warden *w) {
+        return w->freeing || warden_ended(w) || w->hold.kind == HOLD_NONE;
+}
+
+/* ---- going on -------------------------------------------------------------------------------- */
+
+static char *thaw_body(void *arg) {
+        uint8_t entropy[ENTROPY_BYTES];
+        char text[4 * ENTROPY_BYTES], *body = NULL;
+        (void) arg;
+        if (random_bytes(entropy, sizeof(entropy)) < 0)
+                return NULL;
+        base64_encode(entropy, sizeof(entropy), text);
+        if (asprintf(&body, "{\"timeNs\":\"%lld\",\"entropy\":\"%s\"}", (long long) clock_real_ns(), text) < 0)
+                body = NULL;
+        explicit_bzero(entropy, sizeof(entropy));
+        explicit_bzero(text, sizeof(text));
+        return body;
+}
+
+static void on_thawed(void *arg, int err, const struct error *e, const json_t *answer) {
+        struct warden *w = arg;
+        w->hold.call = NULL;
+        if (over(w))
+                return;
+        if (json_is_true(json_object_get(answer, "identified")))
+                w->identified = true;
+        warden_set_state(w, WARDEN_RUNNING, "");
+        finish(w, err, e);
+        data_link_up(w->data);
+}
+
+static void thaw(struct warden *w) {
+        const struct control_request r = {
+                .method = "POST",
+                .path = "/control/thaw",
+                .body = thaw_body,
+                .timeout_ms = THAW_MS,
+                .cb = on_thawed,
+                .arg = w,
+        };
+        struct error e = ERROR_INIT;
+        uv_timer_stop(&w->timer);
+        w->hold.waiting = false;
+        if (control_call(w->loop, warden_link(w), &r, &w->hold.call, &e) < 0)
+                finish(w, e.code, &e);
+}
+
+static void on_link_late(uv_timer_t *t) {
+        struct warden *w = t->data;
+        struct error e = ERROR_INIT;
+        error_set(&e, -ETIMEDOUT, "the VM runs again, but its agent does not answer");
+        warden_set_state(w, WARDEN_RUNNING, "");
+        finish(w, e.code, &e);
+}
+
+static void on_runs(void *arg, int err, const struct error *e) {
+        struct warden *w = arg;
+        if (over(w))
+                return;
+        if (err < 0)
+                return finish(w, err, e);
+        if (warden_link(w))
+                return thaw(w);
+        w->hold.waiting = true;
+        uv_timer_start(&w->timer, on_link_late, LINK_MS, 0);
+        guest_connect(w->guest, HELLO_MS);
+}
+
+void hold_guest_up(struct warden *w) {
+        if (w->hold.kind == HOLD_RESUME && w->hold.waiting)
+                thaw(w);
+}
+
+/* What was begun cannot be done: the sandbox goes on as if nothing had been. */
+static void give_up(struct warden *w, const struct error *e) {
+        const struct error why = *e;
+        finish(w, why.code, &why);
+        warden_resume(w, NULL, NULL);
+}
+
+/* ---- saving ------------------------------------------------------------------------------------ */
+
+static void on_saved(void *arg, int err, const struct error *e) {
+        struct warden *w = arg;
+        if (over(w))
+                return;
+        if (err < 0)
+                return give_up(w, e);
+        finish(w, 0, NULL);
+}
+
+static void on_stopped(void *arg, int err, const struct error *e) {
+        struct warden *w = arg;
+        if (over(w))
+                return;
+        if (err < 0)
+                return give_up(w, e);
+        warden_set_state(w, WARDEN_PAUSED, "");
+        if (w->hold.kind == HOLD_SAVE)
+                w->vmm->ops->save(w->vmm, w->hold.fd, on_saved, w);
+        else
+                finish(w, 0, NULL);
+}
+
+static void stop(struct warden *w) {
+        w->hold.waiting = false;
+        uv_timer_stop(&w->timer);
+        w->vmm->ops->pause(w->vmm, on_stopped, w);
+}
+
+static void on_settled(uv_timer_t *t) {
+        stop(t->data);
+}
+
+void hold_port_closed(struct warden *w) {
+        if (w->hold.kind == HOLD_SAVE && w->hold.waiting)
+                stop(w);
+}
+
+static void close_port(struct warden *w) {
+        w->hold.waiting = true;
+        uv_timer_start(&w->timer, on_settled, SETTLE_MS, 0);
+        guest_disconnect(w->guest);
+}
+
+static void on_runs_for_closing(void *arg, int err, const struct error *e) {
+        struct warden *w = arg;
+        if (over(w))
+                return;
+        if (err < 0)
+                return finish(w, err, e);
+        close_port(w);
+}
+
+/* ---- stopping ---------------------------------------------------------------------------------- */
+
+static void on_frozen(void *arg, int err, const struct error *e, const json_t *answer) {
+        struct warden *w = arg;
+        (void) answer;
+        w->hold.call = NULL;
+        if (over(w))
+                return;
+        if (err < 0)
+                log_warn("sandbox %s: its commands could not be frozen: %s", w->id, e->msg);
+        if (w->hold.kind == HOLD_SAVE)
+                close_port(w);
+        else
+                stop(w);
+}
+
+static void freeze(struct warden *w) {
+        const struct control_request r = {
+                .method = "POST",
+                .path = "/control/freeze",
+                .timeout_ms = FREEZE_MS,
+                .cb = on_frozen,
+                .arg = w,
+        };
+        struct error e = ERROR_INIT;
+        if (control_call(w->loop, warden_link(w), &r, &w->hold.call, &e) < 0)
+                on_frozen(w, e.code, &e, NULL);
+}
+
+static int begin(struct warden *w, int kind, unsigned cap, int fd, warden_done cb, void *arg) {
+        struct error e = ERROR_INIT;
+        if (warden_ended(w))
+                error_set(&e, -ESHUTDOWN, "the VM has ended: %s", w->reason);
+        else if (!(w->vmm->caps & cap))
+                error_set(&e, -ENOTSUP, "this kind of VM cannot be paused or saved");
+        else if (w->state == WARDEN_STARTING)
+                error_set(&e, -EBUSY, "the VM is not up yet");
+        else
+                (void) warden_busy(w, &e);
+        if (e.code < 0) {
+                (void) fd_close(fd);
+                if (cb)
+                        cb(arg, e.code, &e);
+                return e.code;
+        }
+        w->hold.kind = kind;
+        w->hold.cb = cb;
+        w->hold.arg = arg;
+        w->hold.fd = fd;
+        return 0;
+}
+
+void warden_pause(struct warden *w, warden_done cb, void *arg) {
+        if (begin(w, HOLD_PAUSE, VMM_CAP_PAUSE, -EBADF, cb, arg) < 0)
+                return;
+        if (w->state == WARDEN_PAUSED)
+                finish(w, 0, NULL);
+        else
+                freeze(w);
+}
+
+void warden_resume(struct warden *w, warden_done cb, void *arg) {
+        if (begin(w, HOLD_RESUME, VMM_CAP_PAUSE, -EBADF, cb, arg) < 0)
+                return;
+        /* Also when it runs: the commands may be frozen, if an earlier warden got no further. */
+        w->vmm->ops->resume(w->vmm, on_runs, w);
+}
+
+void warden_save(struct warden *w, int fd, warden_done cb, void *arg) {
+        if (begin(w, HOLD_SAVE, VMM_CAP_SAVE, fd, cb, arg) < 0)
+                return;
+        if (w->state != WARDEN_PAUSED)
+                freeze(w);
+        else if (warden_link(w))
+                w->vmm->ops->resume(w->vmm, on_runs_for_closing, w);
+        else
+                w->vmm->ops->pause(w->vmm, on_stopped, w);
+}

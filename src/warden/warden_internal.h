@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* What warden.c and hold.c share: the parts of a warden, and the steps between its states. */
+
+#include <jansson.h>
+#include <stddef.h>
+
+#include "base/id.h"
+#include "warden.h"
+
+struct control_call;
+struct guest;
+struct ctl;
+struct data;
+
+/* Pausing, resuming or saving; one at a time. */
+struct hold {
+        enum { HOLD_NONE, HOLD_PAUSE, HOLD_RESUME, HOLD_SAVE } kind;
+        warden_done cb;
+        void *arg;
+        struct control_call *call;
+        int fd;         /* HOLD_SAVE */
+        bool waiting;   /* resume: for the link; save: for the guest to see that its port is closed */
+};
+
+struct warden {
+        uv_loop_t *loop;
+        char id[ID_SIZE];
+        enum warden_mode mode;
+        enum warden_state state;
+        char reason[ERROR_MSG_MAX];
+        bool identified, freeing;
+
+        struct vmm *vmm;
+        struct guest *guest;
+        struct ctl *ctl;
+        struct data *data;
+
+        uv_timer_t timer; /* boot attempt, settling, stop; one at a time */
+        size_t boot_attempt;
+        uint64_t run_us, up_us;
+
+        struct {
+                warden_ready_cb cb;
+                void *arg;
+                json_t *json; /* until answered: a lost session means once more */
+                uint64_t sent_us;
+                struct control_call *call;
+        } identify;
+        struct {
+                warden_done cb;
+                void *arg;
+                struct control_call *call;
+        } snapshot, stop;
+        unsigned stop_ms;
+        struct hold hold;
+        struct control_call *stats_call;
+        struct control_call *warm_calls[2];
+};
+
+void warden_set_state(struct warden *w, enum warden_state state, const char *reason);
+/* Whether something is under way that must not be disturbed; err says what. */
+int warden_busy(const struct warden *w, struct error *err);
+
+/* hold.c */
+void hold_guest_up(struct warden *w);
+void hold_port_closed(struct warden *w);
+void hold_ended(struct warden *w, const struct error *e); /* the VM is gone */
