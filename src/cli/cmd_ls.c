@@ -112,7 +112,7 @@ static int run(int argc, char **argv) {
 
 static const struct opt opts[] = {
         { "state", 0, OPT_STRING, &state, "STATE",
-          "Only those creating, running, failed or deleting (a list with commas).", COMPLETE_NONE, 0, 0 },
+          "Only those in these states, as running,paused,suspended,stopped,failed.", COMPLETE_NONE, 0, 0 },
         { "template", 'T', OPT_STRING, &template, "NAME[:TAG]", "Only those made from this template.",
           COMPLETE_TEMPLATE, 0, 0 },
         { "metadata", 0, OPT_LIST, &metadata, "KEY=VALUE", "Only those with this note.", COMPLETE_NONE, 0,

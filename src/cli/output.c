@@ -58,10 +58,11 @@ void output_time(const char *name, const char *rfc3339) {
 const char *output_state_colour(const char *state) {
         static const struct {
                 const char *state, *sgr;
-        } colours[] = { { "running", "32" }, { "creating", "33" }, { "deleting", "33" }, { "failed", "31" } };
+        } colours[] = { { "running", "32" }, { "failed", "31" }, { "paused", "36" },
+                        { "suspended", "36" }, { "stopped", "36" } };
 
         for (size_t i = 0; i < ARRAY_SIZE(colours); i++)
                 if (str_eq(colours[i].state, state))
                         return colours[i].sgr;
-        return NULL;
+        return *state ? "33" : NULL; /* on the way to one of these */
 }

@@ -52,6 +52,7 @@ struct api;
         X(TOO_MANY, "too_many", 429)                      /* a limit on a count was reached */ \
         X(BUILD_FAILED, "build_failed", 500)                                               \
         X(CREATE_FAILED, "create_failed", 500)                                             \
+        X(CHANGE_FAILED, "change_failed", 500)            /* pause, resume, ... did not come about */ \
         X(INTERRUPTED, "interrupted", 500)                /* cut off by a restart */        \
         X(GUEST_UNREACHABLE, "guest_unreachable", 502)    /* warden or agent do not answer */ \
         X(GUEST_PROTOCOL, "guest_protocol", 502)          /* the agent answered nonsense */ \

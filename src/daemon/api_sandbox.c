@@ -156,7 +156,7 @@ static void list(struct api_req *r) {
             api_query_str(r, "order", 16, &order) < 0)
                 return;
         if (state && read_states(state, &f.states) < 0) {
-                api_error(r, API_INVALID_ARGUMENT, "\"state\" must be a comma list of creating, running, failed, deleting");
+                api_error(r, API_INVALID_ARGUMENT, "\"state\" must be a comma list of states, such as running, paused, suspended, stopped, failed");
                 return;
         }
         if (order && !str_eq(order, "newest") && !str_eq(order, "oldest")) {
@@ -263,6 +263,42 @@ static void delete(struct api_req *r) {
         api_wait_set(w, o);
 }
 
+/* ---- changes of state ---------------------------------------------------------------------- */
+
+static void change(struct api_req *r, enum sandbox_verb verb) {
+        struct error e = ERROR_INIT;
+        struct op *o = NULL;
+        uint64_t wait_ms = 0;
+        if (api_query_wait(r, &wait_ms) < 0)
+                return;
+        struct sandbox *s = find(r);
+        int idem = s ? idem_begin(r, &o) : 1;
+        if (idem == 2)
+                api_wait_existing(r, o, wait_ms, 200, true);
+        if (idem != 0)
+                return;
+        struct api_wait *w = api_wait_new(r, wait_ms, 200, true);
+        int rc = w ? sandbox_change(r->app, s, verb, r->owner, r->idem_scope, api_wait_durable, w, &o, &e) : -ENOMEM;
+        if (rc < 0) {
+                api_error(r, rc == -EAGAIN ? API_TOO_MANY : api_code_from_errno(rc), "%s", e.msg[0] ? e.msg : "out of memory");
+                api_wait_free(w);
+                return;
+        }
+        api_wait_set(w, o);
+}
+
+#define CHANGE(name, verb)                     \
+        static void name(struct api_req *r) {  \
+                change(r, SANDBOX_##verb);     \
+        }
+CHANGE(pause_it, PAUSE)
+CHANGE(resume, RESUME)
+CHANGE(suspend, SUSPEND)
+CHANGE(restore, RESTORE)
+CHANGE(stop, STOP)
+CHANGE(start, START)
+CHANGE(wake, WAKE)
+
 /* ---- logs ---------------------------------------------------------------------------------- */
 
 static void on_logs(void *arg, int err, json_t *entries) {
@@ -368,6 +404,13 @@ const struct api_route sandbox_routes[] = {
         { "GET", "/v1/sandboxes/{id}", get, API_BODY_NONE, 0 },
         { "PATCH", "/v1/sandboxes/{id}", patch, API_BODY_JSON, 0 },
         { "DELETE", "/v1/sandboxes/{id}", delete, API_BODY_NONE, 0 },
+        { "POST", "/v1/sandboxes/{id}/pause", pause_it, API_BODY_NONE, API_FLAG_IDEM },
+        { "POST", "/v1/sandboxes/{id}/resume", resume, API_BODY_NONE, API_FLAG_IDEM },
+        { "POST", "/v1/sandboxes/{id}/suspend", suspend, API_BODY_NONE, API_FLAG_IDEM },
+        { "POST", "/v1/sandboxes/{id}/restore", restore, API_BODY_NONE, API_FLAG_IDEM },
+        { "POST", "/v1/sandboxes/{id}/stop", stop, API_BODY_NONE, API_FLAG_IDEM },
+        { "POST", "/v1/sandboxes/{id}/start", start, API_BODY_NONE, API_FLAG_IDEM },
+        { "POST", "/v1/sandboxes/{id}/wake", wake, API_BODY_NONE, API_FLAG_IDEM },
         { "GET", "/v1/sandboxes/{id}/logs", logs, API_BODY_NONE, 0 },
         { "GET", "/v1/sandboxes/{id}/usage", usage, API_BODY_NONE, 0 },
 };

@@ -43,6 +43,8 @@ static const char *const steps[] = {
         "  id INTEGER PRIMARY KEY, sandbox_id TEXT NOT NULL, time_ms INTEGER NOT NULL,"
         "  level TEXT NOT NULL, event TEXT NOT NULL, message TEXT NOT NULL) STRICT;"
         "CREATE INDEX events_by_sandbox ON events (sandbox_id, id);",
+        /* what a sandbox that has no VM goes on from */
+        "ALTER TABLE sandboxes ADD COLUMN image TEXT NOT NULL DEFAULT '';",
 };
 
 static int read_version(void *arg, struct db_row *row, struct error *err) {

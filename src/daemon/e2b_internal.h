@@ -20,7 +20,7 @@ struct e2b {
         struct e2b_metrics *metrics;
 };
 
-/* Of a running sandbox; NULL when there is none (then the 404 has been sent). */
+/* Of one that runs, is paused or on the way between; NULL when there is none (then the 404 has been sent). */
 struct sandbox *e2b_sandbox(struct api_req *r);
 void e2b_no_sandbox(struct api_req *r, const char *id);
 

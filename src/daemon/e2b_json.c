@@ -75,7 +75,7 @@ json_t *e2b_sandbox_listed_json(struct app *app, const struct sandbox *s) {
         (void) json_object_set_new(j, "memoryMB", json_integer(s->memory_mb));
         uint64_t disk = s->disk_bytes || !s->tmpl ? s->disk_bytes : s->tmpl->disk_bytes;
         (void) json_object_set_new(j, "diskSizeMB", json_integer((json_int_t) (disk >> 20)));
-        (void) json_object_set_new(j, "state", json_string("running"));
+        (void) json_object_set_new(j, "state", json_string(s->state == SANDBOX_RUNNING ? "running" : "paused"));
         if (json_object_size(s->metadata) > 0)
                 (void) json_object_set(j, "metadata", s->metadata);
         return j;

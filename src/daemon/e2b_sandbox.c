@@ -2,7 +2,7 @@
 
 /*
  * E2B routes that make, find, keep and end sandboxes. These clients know two states, running and
- * paused: a sandbox that is being made is not told of before it runs, one that failed or is being
+ * paused, which is suspended here (and what one that is paused or stopped is told as): one that is being made is not told of before it runs, one that failed or is being
  * taken apart does not exist for them. Calls are held open until what they ask for is done.
  */
 #include <errno.h>
@@ -24,14 +24,21 @@
 #define TIMEOUT_DEFAULT_V2 300
 #define REFRESH_MAX_S 3600
 
-#define RUNNING_BIT (1u << SANDBOX_RUNNING)
+#define CHANGE_WAIT_MS (5 * 60 * 1000)
+
+#define RUNNING_BIT SANDBOX_BIT(SANDBOX_RUNNING)
+#define PAUSED_BITS (SANDBOX_BIT(SANDBOX_PAUSED) | SANDBOX_BIT(SANDBOX_SUSPENDED) | SANDBOX_BIT(SANDBOX_STOPPED))
+/* On the way between these two. */
+#define CHANGING_BITS                                                                                               \
+        (SANDBOX_BIT(SANDBOX_PAUSING) | SANDBOX_BIT(SANDBOX_RESUMING) | SANDBOX_BIT(SANDBOX_SUSPENDING) |             \
+         SANDBOX_BIT(SANDBOX_RESTORING) | SANDBOX_BIT(SANDBOX_STOPPING) | SANDBOX_BIT(SANDBOX_STARTING))
 
 void e2b_no_sandbox(struct api_req *r, const char *id) {
         api_error_status(r, 404, "Sandbox \"%.64s\" doesn't exist or you don't have access to it", id);
 }
 
 static bool exists(const struct sandbox *s) {
-        return s && s->state == SANDBOX_RUNNING;
+        return s && (SANDBOX_BIT(s->state) & (RUNNING_BIT | PAUSED_BITS | CHANGING_BITS));
 }
 
 struct sandbox *e2b_sandbox(struct api_req *r) {
@@ -273,9 +280,9 @@ static void list_v2(struct api_req *r) {
         f.metadata = metadata;
 
         struct listing l = { .app = r->app, .items = json_array() };
-        /* None is ever paused here. */
-        if ((states & E2B_STATE_RUNNING) &&
-            sandbox_list(r->app, &f, cursor ? cursor : "", (size_t) limit, list_one, &l, next, &err) < 0) {
+        f.states = (states & E2B_STATE_RUNNING ? RUNNING_BIT : 0) |
+                   (states & E2B_STATE_PAUSED ? PAUSED_BITS | CHANGING_BITS : 0);
+        if (sandbox_list(r->app, &f, cursor ? cursor : "", (size_t) limit, list_one, &l, next, &err) < 0) {
                 json_decref(l.items);
                 return api_error(r, API_INVALID_ARGUMENT, "nextToken: %s", err.msg);
         }
@@ -396,6 +403,73 @@ static void post_refreshes(struct api_req *r) {
                 api_reply_empty(r, 204);
 }
 
+/* --- pausing ---------------------------------------------------------------------------------- */
+
+static void changed(struct wait *w, const struct op *o, void (*reply)(struct api_req *r)) {
+        if (o && o->state == OP_FAILED)
+                api_error(w->r, o->code, "%s", o->message);
+        else if (!o || o->state == OP_RUNNING)
+                api_error(w->r, API_GUEST_TIMEOUT, "this takes longer than expected");
+        else
+                reply(w->r);
+}
+
+static void pause_done(struct wait *w, struct op *o) {
+        changed(w, o, reply_204);
+}
+
+static void reply_resumed(struct api_req *r) {
+        struct sandbox *s = e2b_sandbox(r);
+
+        if (s)
+                api_reply(r, 201, e2b_sandbox_json(r->app, s));
+}
+
+static void resume_done(struct wait *w, struct op *o) {
+        changed(w, o, reply_resumed);
+}
+
+static void change(struct api_req *r, struct sandbox *s, enum sandbox_verb verb, void (*done)(struct wait *, struct op *)) {
+        struct error err = ERROR_INIT;
+        struct wait *w = wait_new(r, CHANGE_WAIT_MS, done);
+
+        if (!w)
+                return;
+        int n = sandbox_change(r->app, s, verb, r->owner, NULL, on_durable, w, &w->op, &err);
+        if (n < 0) {
+                if (n == -EBUSY)
+                        api_error_status(r, 409, "Sandbox \"%s\": %s", s->id, err.msg);
+                else
+                        api_error_err(r, n == -EAGAIN ? API_TOO_MANY : api_code_from_errno(n), &err);
+                wait_free(w);
+        }
+}
+
+/* What this API calls pausing is suspending here; without the memory it is stopping. */
+static void post_pause(struct api_req *r) {
+        struct sandbox *s = e2b_sandbox(r);
+        struct error err = ERROR_INIT;
+        bool memory = true;
+
+        if (!s)
+                return;
+        if (r->body && json_read_bool(r->body, "memory", false, &memory, &err) < 0)
+                return api_error_err(r, API_INVALID_ARGUMENT, &err);
+        if (s->state != SANDBOX_RUNNING)
+                return api_error_status(r, 409, "Sandbox \"%s\" is already paused", s->id);
+        change(r, s, memory ? SANDBOX_SUSPEND : SANDBOX_STOP, pause_done);
+}
+
+/* The new end is set with the wish: should the restore fail, the sandbox is kept for so long. */
+static void wake(struct api_req *r, struct sandbox *s, uint64_t ttl) {
+        struct error err = ERROR_INIT;
+
+        int n = sandbox_set_ttl(r->app, s, ttl, NULL, NULL, &err);
+        if (n < 0)
+                return api_error_err(r, n == -ERANGE ? API_INVALID_ARGUMENT : api_code_from_errno(n), &err);
+        change(r, s, SANDBOX_WAKE, resume_done);
+}
+
 /* On a running sandbox connecting only ever moves the end further away. */
 static void connect_to(struct api_req *r, uint64_t timeout_default) {
         struct sandbox *s = e2b_sandbox(r);
@@ -403,7 +477,9 @@ static void connect_to(struct api_req *r, uint64_t timeout_default) {
 
         if (!s || read_timeout(r, timeout_default, &ttl) < 0)
                 return;
-        if (extends(s, ttl))
+        if (s->state != SANDBOX_RUNNING)
+                wake(r, s, ttl);
+        else if (extends(s, ttl))
                 set_ttl(r, s, ttl, on_ttl_sandbox);
         else
                 reply_sandbox(r);
@@ -419,9 +495,14 @@ static void connect_v2(struct api_req *r) {
 
 static void resume(struct api_req *r) {
         struct sandbox *s = e2b_sandbox(r);
+        uint64_t ttl;
 
-        if (s)
+        if (!s || read_timeout(r, TIMEOUT_DEFAULT_V1, &ttl) < 0)
+                return;
+        if (s->state == SANDBOX_RUNNING)
                 api_error_status(r, 409, "Sandbox \"%s\" is already running", s->id);
+        else
+                wake(r, s, ttl);
 }
 
 #define E API_FLAG_E2B
@@ -436,6 +517,7 @@ const struct api_route e2b_sandbox_routes[] = {
         { "POST", "/sandboxes/{id}/refreshes", post_refreshes, API_BODY_JSON, E },
         { "POST", "/v2/sandboxes/{id}/connect", connect_v2, API_BODY_JSON, E },
         { "POST", "/sandboxes/{id}/connect", connect_v1, API_BODY_JSON, E },
+        { "POST", "/sandboxes/{id}/pause", post_pause, API_BODY_JSON, E },
         { "POST", "/sandboxes/{id}/resume", resume, API_BODY_JSON, E },
 };
 const size_t e2b_sandbox_routes_n = ARRAY_SIZE(e2b_sandbox_routes);

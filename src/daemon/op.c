@@ -21,7 +21,8 @@
 
 static const char *const state_names[] = { "running", "succeeded", "failed" };
 static_assert(ARRAY_SIZE(state_names) == OP_STATE_MAX_);
-static const char *const kind_names[] = { "create", "delete", "build" };
+static const char *const kind_names[] = { "create",  "delete",  "build", "pause", "resume",
+                                         "suspend", "restore", "stop",  "start", "wake" };
 static_assert(ARRAY_SIZE(kind_names) == OP_KIND_MAX_);
 
 struct op_log {

@@ -28,7 +28,19 @@ struct db_batch;
  * OP_FAILED     final; code and message say why
  */
 enum op_state { OP_RUNNING, OP_SUCCEEDED, OP_FAILED, OP_STATE_MAX_ };
-enum op_kind { OP_CREATE, OP_DELETE, OP_BUILD, OP_KIND_MAX_ };
+enum op_kind {
+        OP_CREATE,
+        OP_DELETE,
+        OP_BUILD,
+        OP_PAUSE,
+        OP_RESUME,
+        OP_SUSPEND,
+        OP_RESTORE,
+        OP_STOP,
+        OP_START,
+        OP_WAKE,
+        OP_KIND_MAX_,
+};
 const char *op_state_name(enum op_state s);
 const char *op_kind_name(enum op_kind k);
 

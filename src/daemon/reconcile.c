@@ -6,10 +6,13 @@
  *
  *   there, not in the table                    removed
  *   CREATING without a flow                    goes on: adopted if its VM has its identity
- *   RUNNING, not there                         failed, with the reason
- *   RUNNING, there, no connection              its warden is asked
+ *   RUNNING or PAUSED, not there               failed, with the reason
+ *   RUNNING or PAUSED, there, no connection    its warden is asked
+ *   a move under way without a flow            goes on
+ *   SUSPENDED or STOPPED, there                its placement is removed
  *   POOLED                                     back into the pool, or gone
- *   FAILED, there                              its placement is removed
+ *   FAILED, there                              its disk is kept, its placement removed
+ *   images that no sandbox and no flow has     removed
  *   DELETING without a flow                    goes on
  */
 
@@ -76,10 +79,29 @@ static void settle(struct pass *p, struct sandbox *s, bool there) {
                         warm_lost(app, s, "its VM was not there any more");
                 break;
         case SANDBOX_CREATING:
+        case SANDBOX_RESTORING:
+        case SANDBOX_STARTING:
+                if (s->life)
+                        break; /* falling back */
                 if (!s->create && create_resume(app, s, there) < 0)
                         sandbox_fail(app, s, "out of memory");
                 break;
+        case SANDBOX_PAUSING:
+        case SANDBOX_RESUMING:
+        case SANDBOX_SUSPENDING:
+        case SANDBOX_STOPPING:
+                if (!s->life && life_resume(app, s) < 0)
+                        log_error("sandbox %s: out of memory, it stays %s", s->id, sandbox_state_name(s->state));
+                break;
+        case SANDBOX_SUSPENDED:
+        case SANDBOX_STOPPED:
+                if (there)
+                        (void) removal_start(app, REMOVAL_PLACEMENT, s->id, NULL, NULL);
+                break;
         case SANDBOX_RUNNING:
+        case SANDBOX_PAUSED:
+                if (s->life)
+                        break;
                 if (s->started_ms >= p->asked_ms)
                         break; /* younger than the list */
                 if (!there)
@@ -88,7 +110,9 @@ static void settle(struct pass *p, struct sandbox *s, bool there) {
                         sandbox_watch(app, s, NULL);
                 break;
         case SANDBOX_FAILED:
-                if (there)
+                if (there && s->started_ms && !s->image[0])
+                        life_salvage(app, s);
+                else if (there)
                         (void) removal_start(app, REMOVAL_PLACEMENT, s->id, NULL, NULL);
                 break;
         case SANDBOX_DELETING:
@@ -99,6 +123,56 @@ static void settle(struct pass *p, struct sandbox *s, bool there) {
         case SANDBOX_STATE_MAX_:
                 break;
         }
+}
+
+/* ---- images -------------------------------------------------------------------------------- */
+
+static bool image_known(struct app *app, const char *image) {
+        const struct op *o = op_find(app, image); /* one that is being made has its operation's id */
+        if (o && o->state == OP_RUNNING)
+                return true;
+        for (const struct sandbox *s = sandbox_oldest(app); s; s = s->next)
+                if (strcmp(s->image, image) == 0 || life_owns_image(s, image))
+                        return true;
+        return false;
+}
+
+static void on_images(void *arg, int err, const struct error *e, struct ipc_packet *pk);
+
+static void ask_images(struct app *app, const char *after) {
+        struct ipc_images m = { 0 };
+        uint8_t body[64];
+        size_t n;
+        (void) snprintf(m.after, sizeof m.after, "%s", after);
+        if (ipc_images_encode(&m, body, sizeof body, &n) < 0 ||
+            rootd_call(app->rootd, IPC_IMAGES, body, n, NULL, 0, LIST_TIMEOUT_MS, on_images, app, NULL) < 0)
+                log_warn("cspace-rootd was not asked for its images");
+}
+
+static void on_images(void *arg, int err, const struct error *e, struct ipc_packet *pk) {
+        struct app *app = arg;
+        struct ipc_placement_list m;
+        if (err < 0) {
+                if (err != -ECANCELED && err != -ECONNRESET)
+                        log_warn("cspace-rootd did not say which images it has: %s", e->msg);
+                return;
+        }
+        char *text = ipc_placement_list_decode(pk->body, pk->body_n, &m) >= 0 ? strndup(m.ids, m.ids_n) : NULL;
+        char *save = NULL, last[ID_SIZE] = "";
+        unsigned n = 0;
+        for (char *id = text ? strtok_r(text, "\n", &save) : NULL; id; id = strtok_r(NULL, "\n", &save)) {
+                if (!id_valid(id))
+                        continue;
+                n++;
+                memcpy(last, id, ID_SIZE);
+                if (image_known(app, id))
+                        continue;
+                log_info("image %s belongs to nothing, removing it", id);
+                (void) removal_start(app, REMOVAL_IMAGE, id, NULL, NULL);
+        }
+        free(text);
+        if (n >= IPC_IMAGES_PAGE)
+                ask_images(app, last);
 }
 
 static void apply(struct pass *p, char *text) {
@@ -115,6 +189,7 @@ static void apply(struct pass *p, char *text) {
                 settle(p, s, map_get(there, s->id) != NULL);
         }
         map_free(there);
+        ask_images(p->app, "");
         warm_check(p->app);
 }
 
@@ -155,16 +230,24 @@ void reconcile_start(struct app *app) {
 
 /* ---- rows alone ---------------------------------------------------------------------------- */
 
+/* Where the rows alone say how it ended: the operation's own end may be lost with a crash, or its row. */
 static void settle_op(struct app *app, struct op *o, struct db_batch *b) {
         const struct sandbox *s = sandbox_find_all(app, o->sandbox_id);
-        if (o->kind == OP_DELETE && !s)
+        if (o->kind == OP_BUILD)
+                return; /* template_builds_interrupted() */
+        if (o->kind == OP_DELETE) {
+                if (!s)
+                        op_succeed(app, o, b, NULL);
+                return;
+        }
+        if (!s || s->state == SANDBOX_DELETING)
+                op_fail(app, o, b, API_CANCELED, "the sandbox was deleted meanwhile");
+        else if (s->state == SANDBOX_FAILED)
+                op_fail(app, o, b, o->kind == OP_CREATE ? API_CREATE_FAILED : API_CHANGE_FAILED, s->reason);
+        else if (o->kind == OP_CREATE ? s->state == SANDBOX_RUNNING : life_reached(o->kind, s->state))
                 op_succeed(app, o, b, NULL);
-        else if (o->kind == OP_CREATE && s && s->state == SANDBOX_RUNNING)
-                op_succeed(app, o, b, NULL);
-        else if (o->kind == OP_CREATE && s && s->state == SANDBOX_FAILED)
-                op_fail(app, o, b, API_CREATE_FAILED, s->reason);
-        else if (o->kind == OP_CREATE && (!s || s->state == SANDBOX_DELETING))
-                op_fail(app, o, b, API_CANCELED, "the sandbox was deleted while it was being created");
+        else if (o->kind != OP_CREATE && o != life_op_of(app, s))
+                op_fail(app, o, b, API_INTERRUPTED, "cspaced was restarted, and this was undone");
 }
 
 void reconcile_rows(struct app *app) {

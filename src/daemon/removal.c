@@ -43,7 +43,7 @@ struct removals {
         struct map *by_id;
 };
 
-static const uint16_t types[] = { IPC_REMOVE, IPC_BUILD_REMOVE, IPC_TEMPLATE_REMOVE };
+static const uint16_t types[] = { IPC_REMOVE, IPC_BUILD_REMOVE, IPC_TEMPLATE_REMOVE, IPC_IMAGE_REMOVE };
 
 static void ask(void *arg);
 
@@ -82,6 +82,7 @@ static int encode(const struct removal *r, uint8_t *out, size_t cap, size_t *ret
         struct ipc_remove placement = { 0 };
         struct ipc_build_remove build = { 0 };
         struct ipc_template_remove template = { 0 };
+        struct ipc_image_remove image = { 0 };
         switch (r->kind) {
         case REMOVAL_BUILD:
                 (void) str_copy(build.id, sizeof build.id, r->id);
@@ -89,6 +90,9 @@ static int encode(const struct removal *r, uint8_t *out, size_t cap, size_t *ret
         case REMOVAL_TEMPLATE:
                 (void) str_copy(template.digest, sizeof template.digest, r->id);
                 return ipc_template_remove_encode(&template, out, cap, ret_n);
+        case REMOVAL_IMAGE:
+                (void) str_copy(image.image, sizeof image.image, r->id);
+                return ipc_image_remove_encode(&image, out, cap, ret_n);
         case REMOVAL_PLACEMENT:
         default:
                 (void) str_copy(placement.id, sizeof placement.id, r->id);

@@ -10,7 +10,7 @@
 struct app;
 struct removals;
 
-enum removal_kind { REMOVAL_PLACEMENT, REMOVAL_BUILD, REMOVAL_TEMPLATE };
+enum removal_kind { REMOVAL_PLACEMENT, REMOVAL_BUILD, REMOVAL_TEMPLATE, REMOVAL_IMAGE };
 
 int removals_new(struct app *app, struct removals **ret, struct error *err);
 void removals_free(struct removals *r);

@@ -24,17 +24,27 @@ struct sandboxes {
         struct sandbox *oldest, *newest; /* sorted by created_ms, id */
 };
 
-#define BIT(s) (1u << (s))
+#define BIT(s) SANDBOX_BIT(SANDBOX_##s)
 
 static const struct {
         const char *name;
         unsigned next; /* legal moves, see the enum */
 } states[] = {
-        [SANDBOX_POOLED] = { "pooled", BIT(SANDBOX_DELETING) },
-        [SANDBOX_CREATING] = { "creating", BIT(SANDBOX_RUNNING) | BIT(SANDBOX_FAILED) | BIT(SANDBOX_DELETING) },
-        [SANDBOX_RUNNING] = { "running", BIT(SANDBOX_FAILED) | BIT(SANDBOX_DELETING) },
-        [SANDBOX_FAILED] = { "failed", BIT(SANDBOX_DELETING) },
-        [SANDBOX_DELETING] = { "deleting", BIT(SANDBOX_DELETED) },
+        [SANDBOX_POOLED] = { "pooled", BIT(DELETING) },
+        [SANDBOX_CREATING] = { "creating", BIT(RUNNING) | BIT(FAILED) | BIT(DELETING) },
+        [SANDBOX_RUNNING] = { "running", BIT(PAUSING) | BIT(SUSPENDING) | BIT(STOPPING) | BIT(FAILED) | BIT(DELETING) },
+        [SANDBOX_PAUSING] = { "pausing", BIT(PAUSED) | BIT(RUNNING) | BIT(FAILED) | BIT(DELETING) },
+        [SANDBOX_PAUSED] = { "paused", BIT(RESUMING) | BIT(SUSPENDING) | BIT(STOPPING) | BIT(FAILED) | BIT(DELETING) },
+        [SANDBOX_RESUMING] = { "resuming", BIT(RUNNING) | BIT(PAUSED) | BIT(FAILED) | BIT(DELETING) },
+        [SANDBOX_SUSPENDING] = { "suspending",
+                                 BIT(SUSPENDED) | BIT(RUNNING) | BIT(PAUSED) | BIT(FAILED) | BIT(DELETING) },
+        [SANDBOX_SUSPENDED] = { "suspended", BIT(RESTORING) | BIT(STOPPING) | BIT(DELETING) },
+        [SANDBOX_RESTORING] = { "restoring", BIT(RUNNING) | BIT(SUSPENDED) | BIT(DELETING) },
+        [SANDBOX_STOPPING] = { "stopping", BIT(STOPPED) | BIT(FAILED) | BIT(DELETING) },
+        [SANDBOX_STOPPED] = { "stopped", BIT(STARTING) | BIT(DELETING) },
+        [SANDBOX_STARTING] = { "starting", BIT(RUNNING) | BIT(STOPPED) | BIT(DELETING) },
+        [SANDBOX_FAILED] = { "failed", BIT(STARTING) | BIT(DELETING) },
+        [SANDBOX_DELETING] = { "deleting", BIT(DELETED) },
         [SANDBOX_DELETED] = { "deleted", 0 },
 };
 static_assert(ARRAY_SIZE(states) == SANDBOX_STATE_MAX_);
@@ -52,7 +62,7 @@ static int state_from_name(const char *s) {
 
 int sandbox_move(struct app *app, struct sandbox *s, enum sandbox_state to) {
         (void) app;
-        if (!(states[s->state].next & BIT(to))) {
+        if (!(states[s->state].next & SANDBOX_BIT(to))) {
                 log_error("sandbox %s: refused to go from %s to %s", s->id, states[s->state].name, states[to].name);
                 return -EPERM;
         }
@@ -189,7 +199,7 @@ static bool metadata_matches(const struct sandbox *s, const json_t *want) {
 }
 
 static bool matches(const struct sandbox *s, const struct sandbox_filter *f) {
-        if (!visible(s) || (f->states && !(f->states & BIT(s->state))))
+        if (!visible(s) || (f->states && !(f->states & SANDBOX_BIT(s->state))))
                 return false;
         if (f->digest && strcmp(s->digest, f->digest) != 0)
                 return false;
@@ -255,19 +265,19 @@ size_t sandbox_count(struct app *app, unsigned mask) {
 void sandbox_row_insert(const struct sandbox *s, struct db_batch *b) {
         db_batch_add(b,
                      "INSERT OR REPLACE INTO sandboxes (id, name, state, reason, template_ref, digest, memory_mb, cpus, disk_bytes,"
-                     " token, owner, metadata, env, ext, created_ms, started_ms, expires_ms)"
-                     " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                     "ssssssiiissjjjiii", s->id, s->name, sandbox_state_name(s->state), s->reason, s->template_ref, s->digest,
+                     " token, owner, metadata, env, ext, created_ms, started_ms, expires_ms, image)"
+                     " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                     "ssssssiiissjjjiiis", s->id, s->name, sandbox_state_name(s->state), s->reason, s->template_ref, s->digest,
                      (int64_t) s->memory_mb, (int64_t) s->cpus, (int64_t) s->disk_bytes, s->token, s->owner, s->metadata,
-                     s->env, s->ext, s->created_ms, s->started_ms, s->expires_ms);
+                     s->env, s->ext, s->created_ms, s->started_ms, s->expires_ms, s->image);
 }
 
 void sandbox_row_update(const struct sandbox *s, struct db_batch *b) {
         db_batch_add(b,
                      "UPDATE sandboxes SET name = ?, state = ?, reason = ?, template_ref = ?, owner = ?, metadata = ?,"
-                     " env = ?, ext = ?, created_ms = ?, started_ms = ?, expires_ms = ? WHERE id = ?",
-                     "sssssjjjiiis", s->name, sandbox_state_name(s->state), s->reason, s->template_ref, s->owner, s->metadata,
-                     s->env, s->ext, s->created_ms, s->started_ms, s->expires_ms, s->id);
+                     " env = ?, ext = ?, created_ms = ?, started_ms = ?, expires_ms = ?, image = ? WHERE id = ?",
+                     "sssssjjjiiiss", s->name, sandbox_state_name(s->state), s->reason, s->template_ref, s->owner, s->metadata,
+                     s->env, s->ext, s->created_ms, s->started_ms, s->expires_ms, s->image, s->id);
 }
 
 void sandbox_row_delete(const struct sandbox *s, struct db_batch *b) {
@@ -295,7 +305,8 @@ static int load_fields(struct sandbox *s, struct db_row *row) {
             str_copy(s->template_ref, sizeof s->template_ref, db_row_str(row, 4)) < 0 ||
             str_copy(s->digest, sizeof s->digest, db_row_str(row, 5)) < 0 ||
             str_copy(s->token, sizeof s->token, db_row_str(row, 9)) < 0 ||
-            str_copy(s->owner, sizeof s->owner, db_row_str(row, 10)) < 0)
+            str_copy(s->owner, sizeof s->owner, db_row_str(row, 10)) < 0 ||
+            str_copy(s->image, sizeof s->image, db_row_str(row, 17)) < 0)
                 return -EBADMSG;
         s->state = (enum sandbox_state) state;
         s->memory_mb = (uint32_t) db_row_int(row, 6);
@@ -338,7 +349,7 @@ int sandboxes_load(struct app *app, struct sandboxes **ret, struct error *err) {
         *ret = all;
         return db_query(db_conn_of(app->db), load_row, app, err,
                         "SELECT id, name, state, reason, template_ref, digest, memory_mb, cpus, disk_bytes, token, owner,"
-                        " metadata, env, ext, created_ms, started_ms, expires_ms FROM sandboxes ORDER BY created_ms, id",
+                        " metadata, env, ext, created_ms, started_ms, expires_ms, image FROM sandboxes ORDER BY created_ms, id",
                         "");
 }
 
@@ -350,6 +361,8 @@ void sandboxes_free(struct app *app, struct sandboxes *all) {
                 sandbox_unwatch(s);
                 if (s->create)
                         create_abandon(s->create);
+                if (s->life)
+                        life_abandon(s->life);
                 sandbox_take_out(app, s);
         }
         map_free(all->by_id);

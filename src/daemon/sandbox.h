@@ -22,6 +22,7 @@
 struct app;
 struct op;
 struct create;
+struct life;
 struct del;
 struct watch;
 struct db_batch;
@@ -31,20 +32,51 @@ struct db_batch;
  * POOLED       the warm pool: restored, has no identity, nobody's. A create that takes it makes a
  *              new struct (CREATING) with its id and placement. DELETING
  * CREATING     row and operation written. RUNNING, FAILED, DELETING
- * RUNNING      identity given, agent answered. FAILED (VM or warden ended), DELETING
- * FAILED       no VM any more; `reason` says why. DELETING (by a client, or at its expiry)
+ * RUNNING      identity given, agent answered. PAUSING, SUSPENDING, STOPPING (by a client, or the first two at its
+ *              expiry or when idle), FAILED (VM or warden ended), DELETING
+ * PAUSING      commands being frozen, VM being stopped. PAUSED; RUNNING (undone), FAILED, DELETING
+ * PAUSED       VM in memory, using no CPU. RESUMING, SUSPENDING, STOPPING, FAILED, DELETING
+ * RESUMING     RUNNING; PAUSED (its warden cannot be reached), FAILED, DELETING
+ * SUSPENDING   memory, devices and disk being made an image, then the placement removed. SUSPENDED; what it
+ *              was before (undone), FAILED, DELETING
+ * SUSPENDED    has nothing on the host but `image`. RESTORING, STOPPING (gives its memory up), DELETING
+ * RESTORING    being placed from `image`. RUNNING; SUSPENDED (undone), DELETING
+ * STOPPING     powered off or killed, then the disk made an image, then as SUSPENDING. STOPPED; FAILED, DELETING
+ * STOPPED      has nothing on the host but `image`. STARTING, DELETING
+ * STARTING     booting from `image`. RUNNING; STOPPED (undone), DELETING
+ * FAILED       no VM any more; `reason` says why. Of one that had run, the disk is kept as `image`: STARTING.
+ *              DELETING (by a client, or at its expiry)
  * DELETING     being taken apart; does not come back. DELETED
  * DELETED      row gone; the struct lives until its last reference
+ *
+ * PAUSING to STARTING with -ING are moves under way, each with an operation: another request is refused with the
+ * state in the message, but for a delete. A restart of cspaced finds the row so and goes on (reconcile.c).
  */
 enum sandbox_state {
         SANDBOX_POOLED,
         SANDBOX_CREATING,
         SANDBOX_RUNNING,
+        SANDBOX_PAUSING,
+        SANDBOX_PAUSED,
+        SANDBOX_RESUMING,
+        SANDBOX_SUSPENDING,
+        SANDBOX_SUSPENDED,
+        SANDBOX_RESTORING,
+        SANDBOX_STOPPING,
+        SANDBOX_STOPPED,
+        SANDBOX_STARTING,
         SANDBOX_FAILED,
         SANDBOX_DELETING,
         SANDBOX_DELETED,
         SANDBOX_STATE_MAX_,
 };
+#define SANDBOX_BIT(state) (1u << (state))
+/* Those that use the host's memory. */
+#define SANDBOX_ALIVE                                                                                             \
+        (SANDBOX_BIT(SANDBOX_CREATING) | SANDBOX_BIT(SANDBOX_RUNNING) | SANDBOX_BIT(SANDBOX_PAUSING) |             \
+         SANDBOX_BIT(SANDBOX_PAUSED) | SANDBOX_BIT(SANDBOX_RESUMING) | SANDBOX_BIT(SANDBOX_SUSPENDING) |           \
+         SANDBOX_BIT(SANDBOX_RESTORING) | SANDBOX_BIT(SANDBOX_STOPPING) | SANDBOX_BIT(SANDBOX_STARTING) |          \
+         SANDBOX_BIT(SANDBOX_DELETING))
 const char *sandbox_state_name(enum sandbox_state s); /* "running" */
 
 /* How long the last start took. */
@@ -70,8 +102,10 @@ struct sandbox {
         json_t *ext;                     /* object kept for the E2B routes; NULL if none */
         int64_t created_ms, started_ms;  /* started: first RUNNING; 0 before */
         int64_t expires_ms;              /* 0: never */
+        char image[ID_SIZE];             /* what SUSPENDED, STOPPED and FAILED ones go on from; "" none */
         /* not in the database */
-        struct create *create;           /* flow under way */
+        struct create *create;           /* flow under way: also of RESTORING and STARTING */
+        struct life *life;               /* flow under way: of the other moves */
         struct del *del;                 /* flow under way */
         struct watch *watch;             /* of its warden, while it runs */
         struct sandbox_timing timing;
@@ -129,6 +163,22 @@ int sandbox_create(struct app *app, const struct sandbox_params *p, sandbox_dura
                    struct sandbox **ret_s, struct op **ret_op, enum api_code *ret_code, struct error *err);
 /* In any state; one that is being deleted gives the operation under way. durable as above. */
 int sandbox_delete(struct app *app, struct sandbox *s, const char *why, const char *owner, const char *idem,
+                   sandbox_durable_cb durable, void *arg, struct op **ret_op, struct error *err);
+/*
+ * Pausing and so on. -EBUSY: not in this state, which the error names. The operation's end is when it is in its
+ * new state, or back in the old one; durable as above.
+ */
+enum sandbox_verb {
+        SANDBOX_PAUSE,
+        SANDBOX_RESUME,
+        SANDBOX_SUSPEND,
+        SANDBOX_RESTORE,
+        SANDBOX_STOP,
+        SANDBOX_START,
+        SANDBOX_WAKE, /* resume, restore or start */
+        SANDBOX_VERB_MAX_,
+};
+int sandbox_change(struct app *app, struct sandbox *s, enum sandbox_verb verb, const char *owner, const char *idem,
                    sandbox_durable_cb durable, void *arg, struct op **ret_op, struct error *err);
 /* New expiry: now + ttl_s; 0 for none. Checks the configured limit (-ERANGE). */
 int sandbox_set_ttl(struct app *app, struct sandbox *s, uint64_t ttl_s, sandbox_durable_cb durable, void *arg,

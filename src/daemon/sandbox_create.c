@@ -12,6 +12,9 @@
  * again while it still gives the one that the cspaced before had sent. If that fails, the
  * placement is removed and the flow starts over, once.
  *
+ * RESTORING and STARTING are the same from PLACE on, with an image in the place of the template: when that fails the
+ * sandbox is what it was before (life_fall_back()), for nothing of the image was changed.
+ *
  * A flow ends in three ways: ready, failed, or cancelled by a delete. A request to cspace-rootd that
  * is out is always waited for, so that a REMOVE never overtakes a PLACE.
  */
@@ -35,6 +38,7 @@
 
 #define PLACE_TIMEOUT_MS 60000
 #define IDENTIFY_TIMEOUT_MS 90000
+#define BOOT_TIMEOUT_MS 200000 /* STARTING: a kernel that hangs is started over */
 #define QUERY_TIMEOUT_MS 10000
 #define CONNECT_PATIENCE_MS 5000 /* while cspace-rootd is (re)started */
 #define CONNECT_LOOK_MS 50
@@ -46,6 +50,7 @@ struct create {
         struct app *app;
         struct sandbox *s; /* a reference */
         char op_id[ID_SIZE];
+        char image[ID_SIZE]; /* at the end: what is not needed any more */
         enum stage stage;
         uint64_t t0_us;
         struct timer *timer; /* until cspace-rootd is there */
@@ -80,11 +85,16 @@ static void create_free(struct create *c) {
         free(c);
 }
 
+/* Not made, but restored or started. */
+static bool waking(const struct sandbox *s) {
+        return s->state == SANDBOX_RESTORING || s->state == SANDBOX_STARTING;
+}
+
 static void end_canceled(struct create *c) {
         struct db_batch *b = db_batch_new();
         struct op *o = op_find(c->app, c->op_id);
         if (o) {
-                op_fail(c->app, o, b, API_CANCELED, "the sandbox was deleted while it was being created");
+                op_fail(c->app, o, b, API_CANCELED, "the sandbox was deleted meanwhile");
                 (void) db_batch_submit(c->app->db, b, NULL, NULL);
         } else {
                 db_batch_free(b);
@@ -113,6 +123,14 @@ static void end_failed(struct create *c, enum api_code code, const char *why) {
         }
         struct sandbox *s = sandbox_ref(c->s);
         struct op *o = op_find(app, c->op_id);
+        if (waking(s)) {
+                char op_id[ID_SIZE];
+                memcpy(op_id, c->op_id, sizeof op_id);
+                create_free(c);
+                life_fall_back(app, s, op_id, code, why);
+                sandbox_unref(s);
+                return;
+        }
         create_free(c);
         app->counters.creates_failed++;
         sandbox_fail(app, s, why);
@@ -122,27 +140,54 @@ static void end_failed(struct create *c, enum api_code code, const char *why) {
         sandbox_unref(s);
 }
 
+/* The image has served once the row says that the sandbox runs; its memory stays mapped without a name. */
+static void on_woken(void *arg, int err, const struct error *e) {
+        struct create *c = arg;
+        if (err < 0)
+                log_error("sandbox %s: that it runs could not be stored: %s", c->s->id, e->msg);
+        else if (c->image[0] && !c->app->stopping)
+                (void) removal_start(c->app, REMOVAL_IMAGE, c->image, NULL, NULL);
+        sandbox_unref(c->s);
+        free(c);
+}
+
+static void is_running(struct create *c, struct op *o) {
+        struct app *app = c->app;
+        struct sandbox *s = c->s;
+        bool first = s->started_ms == 0;
+        struct db_batch *b = db_batch_new();
+        if (first) {
+                s->started_ms = clock_real_ms();
+                app->counters.creates++;
+                app->counters.creates_warm += s->timing.warm;
+                app->counters.create_us += s->timing.total_us;
+        }
+        memcpy(c->image, s->image, sizeof c->image);
+        s->image[0] = s->reason[0] = 0;
+        /* Not waited for: should this row be lost in a crash, the next cspaced finds the
+         * sandbox CREATING and its warden identified, and makes the same of it. */
+        sandbox_row_update(s, b);
+        op_succeed(app, o, b, NULL);
+        s->create = NULL;
+        if (db_batch_submit(app->db, b, on_woken, c) < 0)
+                on_woken(c, -ENOMEM, &(struct error){ .msg = "out of memory" });
+        sandbox_log(app, s, "info", "running", "ready after %llu us%s", (unsigned long long) s->timing.total_us,
+                    s->timing.warm ? " (warm)" : "");
+}
+
 static void end_ready(struct create *c) {
         struct app *app = c->app;
         struct sandbox *s = sandbox_ref(c->s);
         struct op *o = op_find(app, c->op_id);
         struct warden *w = STEAL(c->warden);
         s->timing.total_us = clock_mono_us() - c->t0_us;
-        create_free(c);
+        timer_cancel(STEAL(c->timer));
         if (sandbox_move(app, s, SANDBOX_RUNNING) >= 0) {
-                s->started_ms = clock_real_ms();
-                app->counters.creates++;
-                app->counters.creates_warm += s->timing.warm;
-                app->counters.create_us += s->timing.total_us;
-                /* Not waited for: should this row be lost in a crash, the next cspaced finds the
-                 * sandbox CREATING and its warden identified, and makes the same of it. */
-                struct db_batch *b = db_batch_new();
-                sandbox_row_update(s, b);
-                op_succeed(app, o, b, NULL);
-                (void) db_batch_submit(app->db, b, NULL, NULL);
-                sandbox_log(app, s, "info", "running", "ready after %llu us%s", (unsigned long long) s->timing.total_us,
-                            s->timing.warm ? " (warm)" : "");
+                is_running(c, o);
                 sandbox_watch(app, s, STEAL(w));
+                expiry_changed(app);
+        } else {
+                create_free(c);
         }
         warden_free(w);
         sandbox_unref(s);
@@ -215,7 +260,8 @@ static void identify(struct create *c) {
         if (r < 0)
                 (void) error_errno(&e, r, "could not make the identity");
         else
-                r = warden_call(c->warden, IPC_IDENTIFY, body, n, IDENTIFY_TIMEOUT_MS, on_identified, c, &e);
+                r = warden_call(c->warden, IPC_IDENTIFY, body, n,
+                                c->s->state == SANDBOX_STARTING ? BOOT_TIMEOUT_MS : IDENTIFY_TIMEOUT_MS, on_identified, c, &e);
         if (json)
                 explicit_bzero(json, strlen(json));
         if (body)
@@ -239,7 +285,7 @@ static void on_placed(void *arg, int err, const struct error *e, struct ipc_pack
         struct ipc_placed m;
         if (ended_meanwhile(c))
                 return;
-        if (err == -ENOENT && !c->started_over) {
+        if (err == -ENOENT && !c->started_over && !waking(c->s)) {
                 c->started_over = true;
                 variant_forget(c->app, c->s->digest, c->s->memory_mb, c->s->cpus);
                 step_variant(c);
@@ -264,8 +310,10 @@ static void step_place(struct create *c) {
         struct op *o = op_find(c->app, c->op_id);
         if (o)
                 op_progress(o, "placing", 60, -1);
-        int r = place_call(c->app, c->s->id, "restore", c->s->digest, c->s->memory_mb, c->s->cpus, c->s->disk_bytes,
-                           PLACE_TIMEOUT_MS, on_placed, c, &e);
+        const struct sandbox *s = c->s;
+        int r = place_call(c->app, s->id, s->state == SANDBOX_STARTING ? "start" : "restore", s->digest, s->memory_mb,
+                           s->cpus, waking(s) ? 0 : s->disk_bytes, waking(s) ? s->image : "", PLACE_TIMEOUT_MS,
+                           on_placed, c, &e);
         if (r < 0) {
                 end_failed(c, api_code_from_errno(r), e.msg);
                 return;
@@ -274,13 +322,13 @@ static void step_place(struct create *c) {
 }
 
 int place_call(struct app *app, const char *id, const char *mode, const char *digest, uint32_t memory_mb,
-               uint32_t cpus, uint64_t disk_bytes, unsigned timeout_ms, ipc_reply_cb cb, void *arg,
+               uint32_t cpus, uint64_t disk_bytes, const char *image, unsigned timeout_ms, ipc_reply_cb cb, void *arg,
                struct error *err) {
         struct ipc_place m = { .memory_mb = memory_mb, .cpus = cpus, .disk_bytes = disk_bytes };
         uint8_t body[sizeof m + 64];
         size_t n;
         if (str_copy(m.id, sizeof m.id, id) < 0 || str_copy(m.mode, sizeof m.mode, mode) < 0 ||
-            str_copy(m.digest, sizeof m.digest, digest) < 0 ||
+            str_copy(m.digest, sizeof m.digest, digest) < 0 || str_copy(m.image, sizeof m.image, image) < 0 ||
             str_copy(m.engine, sizeof m.engine, rootd_engine(app->rootd)) < 0)
                 return error_set(err, -EINVAL, "a name is too long");
         int r = ipc_place_encode(&m, body, sizeof body, &n);
@@ -326,6 +374,10 @@ static void step_variant(struct create *c) {
                         return;
         }
         struct sandbox *s = c->s;
+        if (waking(s)) {
+                step_place(c);
+                return;
+        }
         if (!s->tmpl) {
                 end_failed(c, API_TEMPLATE_NOT_FOUND, "its template is not there any more");
                 return;
@@ -442,7 +494,7 @@ int create_start(struct app *app, struct sandbox *s, const char *op_id, uint64_t
 }
 
 int create_resume(struct app *app, struct sandbox *s, bool placed) {
-        struct op *o = op_find_for(app, OP_CREATE, s->id);
+        struct op *o = waking(s) ? life_op_of(app, s) : op_find_for(app, OP_CREATE, s->id);
         struct create *c = create_new(app, s, o ? o->id : "");
         if (!c)
                 return -ENOMEM;

@@ -6,7 +6,7 @@
  *
  *   state DELETING, row and operation written      -> acknowledged
  *   a create under way ends; streams are dropped
- *   cspace-rootd removes the placement, for as long as that takes
+ *   cspace-rootd removes the placement and the image, for as long as that takes
  *   row gone, operation done
  *
  * If the first write fails (a full disk), the client is told so and there is no operation, but the
@@ -139,10 +139,19 @@ static void on_removed(void *arg) {
         step(d);
 }
 
+static void remove_image(void *arg) {
+        struct del *d = arg;
+        d->timer = NULL;
+        if (!d->s->image[0])
+                on_removed(d);
+        else if (removal_start(d->app, REMOVAL_IMAGE, d->s->image, on_removed, d) < 0)
+                later(d, 1000, remove_image);
+}
+
 static void remove_placement(void *arg) {
         struct del *d = arg;
         d->timer = NULL;
-        if (removal_start(d->app, REMOVAL_PLACEMENT, d->s->id, on_removed, d) < 0)
+        if (removal_start(d->app, REMOVAL_PLACEMENT, d->s->id, remove_image, d) < 0)
                 later(d, 1000, remove_placement);
 }
 
@@ -217,6 +226,8 @@ static void take_apart(struct del *d) {
         sandbox_unwatch(d->s);
         if (d->s->create)
                 create_cancel(d->s->create, remove_placement, d);
+        else if (d->s->life)
+                life_cancel(d->s->life, remove_placement, d);
         else
                 remove_placement(d);
 }

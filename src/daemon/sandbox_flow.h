@@ -4,6 +4,7 @@
 /* What the flows of sandboxes (create, delete, loss, adoption, warm pool) share among themselves. */
 
 #include "db.h"
+#include "op.h"
 #include "removal.h"
 #include "sandbox.h"
 
@@ -33,7 +34,7 @@ void sandbox_unwatch(struct sandbox *s);
 struct warden *sandbox_unwatch_keep(struct sandbox *s); /* gives the connection, NULL if there is none */
 /* rootd says that a process of a sandbox ended ("vm", "warden"). */
 void sandbox_vm_ended(struct app *app, const char *id, const char *what);
-/* RUNNING to FAILED: connections dropped, placement removed, row written. */
+/* To FAILED: connections dropped, row written, placement removed, the disk of one that had run kept. */
 void sandbox_fail(struct app *app, struct sandbox *s, const char *reason);
 
 /* ---- sandbox_create.c ---------------------------------------------------------------------- */
@@ -47,6 +48,25 @@ void create_vm_ended(struct create *c, const char *reason);
 
 /* cspaced ends: the flow is dropped, the next one goes on with it. */
 void create_abandon(struct create *c);
+
+/* ---- sandbox_life.c: pausing, suspending, stopping ----------------------------------------- */
+
+/* After a restart: one in a state of these moves goes on. */
+int life_resume(struct app *app, struct sandbox *s);
+/* Makes an image of the disk of a FAILED one and removes the placement. */
+void life_salvage(struct app *app, struct sandbox *s);
+/* RESTORING or STARTING did not work: back to what it was, and the operation fails. */
+void life_fall_back(struct app *app, struct sandbox *s, const char *op_id, enum api_code code, const char *why);
+/* As those of create. */
+void life_cancel(struct life *l, void (*done)(void *arg), void *arg);
+void life_abandon(struct life *l);
+void life_vm_ended(struct life *l, const char *reason);
+/* The running operation of the move that s is in, or NULL. */
+struct op *life_op_of(struct app *app, const struct sandbox *s);
+/* Whether `state` is what an operation of this kind is for. */
+bool life_reached(enum op_kind kind, enum sandbox_state state);
+/* Whether a flow of s is making image `id`. */
+bool life_owns_image(const struct sandbox *s, const char *id);
 
 /* ---- sandbox_delete.c ---------------------------------------------------------------------- */
 

@@ -108,8 +108,7 @@ static int check(struct app *app, const struct sandbox_params *p, struct tmpl **
                                  p->name, SANDBOX_NAME_MAX);
         if (p->name && sandbox_find_any(app, p->name))
                 return fail(ret_code, API_NAME_TAKEN, error_set(err, -EEXIST, "a sandbox named \"%s\" exists", p->name));
-        unsigned alive = 1u << SANDBOX_CREATING | 1u << SANDBOX_RUNNING | 1u << SANDBOX_DELETING;
-        if (sandbox_count(app, alive) >= app->conf.max_sandboxes)
+        if (sandbox_count(app, SANDBOX_ALIVE) >= app->conf.max_sandboxes)
                 return fail(ret_code, API_TOO_MANY,
                             error_set(err, -EAGAIN, "this host has its %u sandboxes (configuration: [sandbox] max)",
                                       app->conf.max_sandboxes));

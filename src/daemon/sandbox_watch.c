@@ -25,6 +25,7 @@
 #define WATCH_GIVE_UP_MS 20000
 #define WATCH_RETRY_MS 200
 #define QUERY_TIMEOUT_MS 10000
+#define RESUME_TIMEOUT_MS 60000
 
 /* ---- failure ------------------------------------------------------------------------------- */
 
@@ -33,7 +34,8 @@ void sandbox_fail(struct app *app, struct sandbox *s, const char *reason) {
                 warm_lost(app, s, reason);
                 return;
         }
-        app->counters.lost += s->state == SANDBOX_RUNNING;
+        bool ran = s->started_ms != 0;
+        app->counters.lost += ran;
         if (sandbox_move(app, s, SANDBOX_FAILED) < 0)
                 return;
         log_warn("sandbox %s failed: %s", s->id, reason);
@@ -45,14 +47,16 @@ void sandbox_fail(struct app *app, struct sandbox *s, const char *reason) {
         proxy_drop(app->proxy, s->id);
         sandbox_unwatch(s);
         int64_t keep = clock_real_ms() + SANDBOX_FAILED_KEEP_MS;
-        if (!s->expires_ms || s->expires_ms > keep)
+        if (!ran && (!s->expires_ms || s->expires_ms > keep))
                 s->expires_ms = keep;
         expiry_changed(app);
         struct db_batch *b = db_batch_new();
         sandbox_row_update(s, b);
         (void) db_batch_submit(app->db, b, NULL, NULL);
         sandbox_log(app, s, "error", "failed", "%s", s->reason);
-        if (removal_start(app, REMOVAL_PLACEMENT, s->id, NULL, NULL) < 0)
+        if (ran)
+                life_salvage(app, s);
+        else if (removal_start(app, REMOVAL_PLACEMENT, s->id, NULL, NULL) < 0)
                 log_error("sandbox %s: out of memory, what it has on this host stays until it is deleted", s->id);
 }
 
@@ -62,7 +66,9 @@ void sandbox_vm_ended(struct app *app, const char *id, const char *what) {
                 return; /* a lost warden shows by its connection */
         if (s->create)
                 create_vm_ended(s->create, "the VM ended");
-        else if (s->state == SANDBOX_RUNNING || s->state == SANDBOX_POOLED)
+        else if (s->life)
+                life_vm_ended(s->life, "the VM ended");
+        else if (s->state == SANDBOX_RUNNING || s->state == SANDBOX_PAUSED || s->state == SANDBOX_POOLED)
                 sandbox_fail(app, s, "the VM ended");
 }
 
@@ -112,6 +118,13 @@ static void on_close(void *arg, int err) {
 
 static const struct warden_handler handler = { .on_event = on_event, .on_close = on_close };
 
+static void on_resumed(void *arg, int err, const struct error *e, struct ipc_packet *p) {
+        (void) arg;
+        (void) p;
+        if (err < 0 && err != -ECANCELED)
+                log_warn("a VM that was found paused could not be resumed: %s", e->msg);
+}
+
 static void on_query(void *arg, int err, const struct error *e, struct ipc_packet *p) {
         (void) e;
         struct watch *w = arg;
@@ -123,7 +136,11 @@ static void on_query(void *arg, int err, const struct error *e, struct ipc_packe
                 watch_lost(w);
                 return;
         }
-        if (w->give_up_ms && strcmp(st.state, "running") == 0) {
+        bool paused = strcmp(st.state, "paused") == 0;
+        /* Nobody was told that it is paused, or the row would say so. */
+        if (paused && w->s->state == SANDBOX_RUNNING)
+                (void) warden_call(w->warden, IPC_RESUME, NULL, 0, RESUME_TIMEOUT_MS, on_resumed, NULL, NULL);
+        if (w->give_up_ms && (paused || strcmp(st.state, "running") == 0)) {
                 w->give_up_ms = 0;
                 sandbox_log(w->app, w->s, "info", "warden_back", "connected to the warden again");
         }

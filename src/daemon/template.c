@@ -201,6 +201,10 @@ static void on_files_gone(void *arg) {
 
 static void on_marked(void *arg, int err, const struct error *e) {
         struct removing *r = arg;
+        if (r->app->stopping) { /* r->t is gone; the next cspaced finds the mark */
+                free(r);
+                return;
+        }
         if (err >= 0 && removal_start(r->app, REMOVAL_TEMPLATE, r->t->digest, on_files_gone, r) >= 0)
                 return;
         r->t->removing = false;

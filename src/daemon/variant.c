@@ -402,7 +402,7 @@ static void advance(struct making *m) {
         set_stage(m, PLACE);
         int r = id_new(m->id);
         if (r >= 0)
-                r = place_call(m->app, m->id, "boot", m->v->digest, m->v->memory_mb, m->v->cpus, 0, PLACE_TIMEOUT_MS, on_placed,
+                r = place_call(m->app, m->id, "boot", m->v->digest, m->v->memory_mb, m->v->cpus, 0, "", PLACE_TIMEOUT_MS, on_placed,
                                m, &e);
         if (r < 0) {
                 m->id[0] = 0;

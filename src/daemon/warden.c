@@ -77,3 +77,9 @@ int warden_call(struct warden *w, uint16_t type, const void *body, size_t n, uns
         int r = ipc_conn_call(w->conn, type, body, n, NULL, 0, timeout_ms, cb, arg);
         return r < 0 ? error_errno(err, r, "could not ask the warden to %s", ipc_type_name(type)) : 0;
 }
+
+int warden_call_fd(struct warden *w, uint16_t type, int fd, unsigned timeout_ms, ipc_reply_cb cb, void *arg,
+                   struct error *err) {
+        int r = ipc_conn_call(w->conn, type, NULL, 0, &fd, 1, timeout_ms, cb, arg);
+        return r < 0 ? error_errno(err, r, "could not ask the warden to %s", ipc_type_name(type)) : 0;
+}

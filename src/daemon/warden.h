@@ -22,3 +22,6 @@ void warden_set_handler(struct warden *w, const struct warden_handler *h, void *
 void warden_free(struct warden *w); /* no callback after this; NULL is fine */
 int warden_call(struct warden *w, uint16_t type, const void *body, size_t n, unsigned timeout_ms,
                 ipc_reply_cb cb, void *arg, struct error *err);
+/* With a descriptor, which stays the caller's. */
+int warden_call_fd(struct warden *w, uint16_t type, int fd, unsigned timeout_ms, ipc_reply_cb cb, void *arg,
+                   struct error *err);

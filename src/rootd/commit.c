@@ -380,6 +380,7 @@ static void sweep(int at) {
 
 void commit_sweep(struct rootd *r) {
         sweep(r->dirs.templates);
+        sweep(r->dirs.checkpoints);
         int fd = openat(r->dirs.templates, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
         if (!d) {

@@ -47,7 +47,8 @@ static int lock_run(struct dirs *d, const char *run, struct error *err) {
 }
 
 int dirs_open(struct dirs *d, const struct options *o, struct error *err) {
-        *d = (struct dirs){ -EBADF, -EBADF, -EBADF, -EBADF, -EBADF, -EBADF, -EBADF, -EBADF, -EBADF, -EBADF };
+        *d = (struct dirs){ -EBADF, -EBADF, -EBADF, -EBADF, -EBADF, -EBADF,
+                            -EBADF, -EBADF, -EBADF, -EBADF, -EBADF };
         int r = top_dir(o->conf.run, o->gid, &d->run, err);
         if (r == 0)
                 r = sub_dir(d->run, "rootd", 0700, 0, &d->run_own, err);
@@ -64,6 +65,8 @@ int dirs_open(struct dirs *d, const struct options *o, struct error *err) {
         if (r == 0)
                 r = sub_dir(d->data, "sandboxes", 0700, 0, &d->sandboxes, err);
         if (r == 0)
+                r = sub_dir(d->data, "checkpoints", 0700, 0, &d->checkpoints, err);
+        if (r == 0)
                 r = sub_dir(d->data, "builds", 0711, 0, &d->builds, err);
         if (r == 0)
                 r = sub_dir(d->data, "cache", 0711, 0, &d->cache, err);
@@ -73,8 +76,8 @@ int dirs_open(struct dirs *d, const struct options *o, struct error *err) {
 }
 
 void dirs_close(struct dirs *d) {
-        int *all[] = { &d->run,       &d->run_own,   &d->run_pool, &d->run_sandboxes, &d->data,
-                       &d->templates, &d->sandboxes, &d->builds,   &d->cache,         &d->lock };
+        int *all[] = { &d->run,       &d->run_own,   &d->run_pool,    &d->run_sandboxes, &d->data, &d->templates,
+                       &d->sandboxes, &d->checkpoints, &d->builds, &d->cache,         &d->lock };
         for (size_t i = 0; i < ARRAY_SIZE(all); i++)
                 *all[i] = fd_close(*all[i]);
 }

@@ -16,7 +16,7 @@
 
 struct dirs {
         int run, run_own, run_pool, run_sandboxes;
-        int data, templates, sandboxes, builds, cache;
+        int data, templates, sandboxes, checkpoints, builds, cache;
         int lock; /* held while this program lives: one per run folder */
 };
 

@@ -235,6 +235,19 @@ static int take_folder(struct place *f, struct error *err) {
         return 0;
 }
 
+/* What a VM maps privately whose memory begins with nothing in it. Read-only for it, like a template's. */
+static int empty_memory(int dir, uint32_t memory_mb, int *ret, struct error *err) {
+        _cleanup_fd_ int made = -EBADF;
+        int r = disk_create(dir, "mem", (uint64_t) memory_mb << 20, &made, err);
+        if (r < 0)
+                return r;
+        r = fd_open_beneath(dir, "mem", O_RDONLY, 0, err);
+        if (r < 0)
+                return r;
+        *ret = r;
+        return 0;
+}
+
 static int make_files(struct place *f, int boot_files[2], struct error *err) {
         struct placement *p = f->p;
         struct rootd *r = p->rootd;
@@ -256,6 +269,8 @@ static int make_files(struct place *f, int boot_files[2], struct error *err) {
                 res = disk_create(dir, "mem", (uint64_t) p->rec.memory_mb << 20, &boot_files[0], err);
                 if (res == 0)
                         res = disk_create(dir, "state", 0, &boot_files[1], err);
+        } else if (res == 0 && str_eq(p->rec.mode, "start")) {
+                res = empty_memory(dir, p->rec.memory_mb, &boot_files[0], err);
         }
         fault_point("place", 5);
         return res;
@@ -325,8 +340,10 @@ static int check(const struct rootd *r, const struct ipc_place *m, struct error 
                 return error_set(err, -EINVAL, "\"%s\" is not a sandbox id", m->id);
         if (!digest_valid(m->digest))
                 return error_set(err, -EINVAL, "\"%s\" is not a template digest", m->digest);
-        if (!str_eq(m->mode, "restore") && !str_eq(m->mode, "boot"))
-                return error_set(err, -EINVAL, "\"%s\" is neither \"restore\" nor \"boot\"", m->mode);
+        if (!str_eq(m->mode, "restore") && !str_eq(m->mode, "boot") && !str_eq(m->mode, "start"))
+                return error_set(err, -EINVAL, "\"%s\" is none of \"restore\", \"boot\", \"start\"", m->mode);
+        if (m->image[0] ? str_eq(m->mode, "boot") || !id_valid(m->image) : str_eq(m->mode, "start"))
+                return error_set(err, -EINVAL, "\"%s\" does not go with image \"%s\"", m->mode, m->image);
         if (!engine_valid(m->engine))
                 return error_set(err, -EINVAL, "\"%s\" is not an engine", m->engine);
         if (m->memory_mb < LIMIT_MEMORY_MIN_MB)

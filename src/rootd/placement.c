@@ -63,7 +63,7 @@ static void on_exit_of(struct proc *proc) {
         struct placement *p = proc->owner;
         const char *what = proc == &p->vm ? "vm" : "warden";
         reap_poke(p->rootd);
-        if (p->rec.state != RECORD_LIVE || p->committing) /* ended by us */
+        if (p->rec.state != RECORD_LIVE || p->committing || p->halted) /* ended by us */
                 return;
         log_info("sandbox %s: %s (process %d) ended, status %d", p->rec.id, what, proc->pid, proc->status);
         server_exited(p->rootd, p->rec.id, what);

@@ -27,6 +27,8 @@ struct placement {
         uint64_t revives_since;
         unsigned revives;
         bool committing; /* a variant is being made of its files */
+        bool halted; /* its processes were ended on purpose, its files stay */
+        unsigned imaging; /* images being made of it */
         struct placement *next;
 };
 

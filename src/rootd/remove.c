@@ -176,8 +176,8 @@ void remove_handle(struct rootd *r, const struct ticket *t, const struct ipc_rem
                 return;
         }
         struct placement *p = placement_find(r, m->id);
-        if (p && p->committing) {
-                (void) error_set(&e, -EBUSY, "a snapshot of sandbox %s is being stored", m->id);
+        if (p && (p->committing || p->imaging)) {
+                (void) error_set(&e, -EBUSY, "a snapshot or image of sandbox %s is being stored", m->id);
                 ticket_error(r, t, &e);
                 return;
         }

@@ -114,7 +114,7 @@ void revive_warden(struct placement *p) {
         uint64_t now = uv_now(p->rootd->loop);
         if (p->revive)
                 revive_cancel(p);
-        if (p->rec.state != RECORD_LIVE || p->committing || !proc_alive(&p->vm))
+        if (p->rec.state != RECORD_LIVE || p->committing || p->halted || !proc_alive(&p->vm))
                 return;
         if (now - p->revives_since > REVIVES_WINDOW_MS) {
                 p->revives_since = now;

@@ -53,6 +53,12 @@ void ticket_send(struct rootd *r, const struct ticket *t, const void *body, size
                 log_debug("answer to %s is lost: the client is gone", ipc_type_name(t->request.type));
 }
 
+void ticket_fd(struct rootd *r, const struct ticket *t, int fd) {
+        struct client *c = find_client(r, t->client);
+        if (c)
+                (void) ipc_conn_reply(c->conn, &t->request, NULL, 0, &fd, 1);
+}
+
 void ticket_ok(struct rootd *r, const struct ticket *t) {
         ticket_send(r, t, NULL, 0);
 }
@@ -148,6 +154,10 @@ static int dispatch(struct client *c, struct rootd *r, const struct ticket *t, s
                 ON(BUILD_REMOVE, build_remove, build_remove_handle(r, t, &m))
                 ON(TEMPLATE_COMMIT, template_commit, template_commit_handle(r, t, &m))
                 ON(TEMPLATE_REMOVE, template_remove, template_remove_handle(r, t, &m))
+                ON(IMAGE_BEGIN, image_begin, image_begin_handle(r, t, &m))
+                ON(IMAGE_COMMIT, image_commit, image_commit_handle(r, t, &m))
+                ON(IMAGE_REMOVE, image_remove, image_remove_handle(r, t, &m))
+                ON(IMAGES, images, images_handle(r, t, &m))
                 ON(VARIANT_COMMIT, variant_commit, variant_commit_handle(r, t, &m))
         case IPC_BUILD: {
                 struct ipc_build m;

@@ -24,6 +24,7 @@ void server_free(struct server *s);
 
 void ticket_ok(struct rootd *r, const struct ticket *t);
 void ticket_error(struct rootd *r, const struct ticket *t, const struct error *e);
+void ticket_fd(struct rootd *r, const struct ticket *t, int fd); /* stays the caller's */
 void ticket_send(struct rootd *r, const struct ticket *t, const void *body, size_t n);
 
 /* To every client that said HELLO; one that says it later is told of all processes that are gone. */
@@ -38,4 +39,8 @@ void build_handle(struct rootd *r, const struct ticket *t, const struct ipc_buil
 void build_remove_handle(struct rootd *r, const struct ticket *t, const struct ipc_build_remove *m);
 void template_commit_handle(struct rootd *r, const struct ticket *t, const struct ipc_template_commit *m);
 void template_remove_handle(struct rootd *r, const struct ticket *t, const struct ipc_template_remove *m);
+void image_begin_handle(struct rootd *r, const struct ticket *t, const struct ipc_image_begin *m);
+void image_commit_handle(struct rootd *r, const struct ticket *t, const struct ipc_image_commit *m);
+void image_remove_handle(struct rootd *r, const struct ticket *t, const struct ipc_image_remove *m);
+void images_handle(struct rootd *r, const struct ticket *t, const struct ipc_images *m);
 void variant_commit_handle(struct rootd *r, const struct ticket *t, const struct ipc_variant_commit *m);

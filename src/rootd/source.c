@@ -34,9 +34,36 @@ static int open_boot(int template, struct source *s, struct error *err) {
         return r;
 }
 
+static int open_memory(int dir, uint32_t memory_mb, struct source *s, struct error *err) {
+        struct stat st;
+        int r = open_file(dir, "mem", &s->mem, err);
+        if (r == 0)
+                r = open_file(dir, "state", &s->state, err);
+        if (r == 0 && (fstat(s->mem, &st) < 0 || (uint64_t) st.st_size != (uint64_t) memory_mb << 20))
+                return error_set(err, -EBADMSG, "its memory has the wrong size");
+        return r;
+}
+
+/* "start" needs the template's kernel too. */
+static int open_image(const struct rootd *r, int template, const struct ipc_place *m, struct source *s,
+                      struct error *err) {
+        _cleanup_fd_ int dir = fd_open_beneath(r->dirs.checkpoints, m->image, O_RDONLY | O_DIRECTORY, 0, err);
+        if (dir < 0)
+                return error_wrap(err, "image %s", m->image);
+        int res = open_file(dir, "disk.img", &s->disk, err);
+        if (res == 0 && str_eq(m->mode, "restore"))
+                res = open_memory(dir, m->memory_mb, s, err);
+        if (res < 0)
+                return error_wrap(err, "image %s", m->image);
+        if (str_eq(m->mode, "start"))
+                res = open_file(template, "kernel", &s->kernel, err);
+        if (res == 0 && str_eq(m->mode, "start"))
+                res = open_file(template, "initrd", &s->initrd, err);
+        return res;
+}
+
 static int open_restore(int template, const struct ipc_place *m, struct source *s, struct error *err) {
         char path[VARIANT_NAME_MAX + 16], name[VARIANT_NAME_MAX + 1];
-        struct stat st;
         variant_name(m->engine, m->memory_mb, m->cpus, name);
         (void) snprintf(path, sizeof path, "variants/%s", name);
         _cleanup_fd_ int dir = fd_open_beneath(template, path, O_RDONLY | O_DIRECTORY, 0, err);
@@ -46,13 +73,9 @@ static int open_restore(int template, const struct ipc_place *m, struct source *
                                       : dir;
         int r = open_file(dir, "disk.img", &s->disk, err);
         if (r == 0)
-                r = open_file(dir, "mem", &s->mem, err);
-        if (r == 0)
-                r = open_file(dir, "state", &s->state, err);
+                r = open_memory(dir, m->memory_mb, s, err);
         if (r < 0)
                 return error_wrap(err, "variant \"%s\"", name);
-        if (fstat(s->mem, &st) < 0 || (uint64_t) st.st_size != (uint64_t) m->memory_mb << 20)
-                return error_set(err, -EBADMSG, "memory of variant \"%s\" has the wrong size", name);
         return 0;
 }
 
@@ -63,7 +86,9 @@ int source_open(const struct rootd *r, const struct ipc_place *m, struct source 
         if (template <0)
                 return template == -ENOENT ? error_set(err, -ENOENT, "there is no template %.12s", m->digest)
                                            : template;
-        int res = str_eq(m->mode, "boot") ? open_boot(template, &s, err) : open_restore(template, m, &s, err);
+        int res = m->image[0]               ? open_image(r, template, m, &s, err)
+                  : str_eq(m->mode, "boot") ? open_boot(template, &s, err)
+                                            : open_restore(template, m, &s, err);
         if (res < 0) {
                 source_close(&s);
                 return res;

@@ -220,7 +220,7 @@ static void freeze(struct warden *w) {
                 on_frozen(w, e.code, &e, NULL);
 }
 
-static int begin(struct warden *w, int kind, unsigned cap, int fd, warden_done cb, void *arg) {
+static int begin(struct warden *w, enum hold_kind kind, unsigned cap, int fd, warden_done cb, void *arg) {
         struct error e = ERROR_INIT;
         if (warden_ended(w))
                 error_set(&e, -ESHUTDOWN, "the VM has ended: %s", w->reason);

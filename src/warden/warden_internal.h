@@ -14,9 +14,11 @@ struct guest;
 struct ctl;
 struct data;
 
+enum hold_kind { HOLD_NONE, HOLD_PAUSE, HOLD_RESUME, HOLD_SAVE };
+
 /* Pausing, resuming or saving; one at a time. */
 struct hold {
-        enum { HOLD_NONE, HOLD_PAUSE, HOLD_RESUME, HOLD_SAVE } kind;
+        enum hold_kind kind;
         warden_done cb;
         void *arg;
         struct control_call *call;

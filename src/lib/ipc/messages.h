@@ -65,18 +65,20 @@
 /*
  * Gives a sandbox its namespace, tap, cgroup, uids, disk and warden. mode "restore" uses
  * templates/<digest>/variants/<variant>/ and fails with ENOENT when that is missing; mode "boot"
- * boots the template's kernel on a copy of its disk, to make that variant. The answer comes when
+ * boots the template's kernel on a copy of its disk, to make that variant. With an image, "restore" is of its
+ * memory and disk, and "start" boots the template's kernel on a copy of its disk. The answer comes when
  * the warden has been started, not when the VM runs: cspaced then connects to
  * <run>/sandboxes/<id>/ctl.sock.
  */
 #define IPC_PLACE_FIELDS(X)                                                  \
         X(STR, id, ID_LEN)                                                   \
-        X(STR, mode, 15)            /* "restore" or "boot" */                \
+        X(STR, mode, 15)            /* "restore", "boot" or "start" */       \
         X(STR, digest, DIGEST_LEN)                                           \
         X(STR, engine, 15)          /* "qemu-kvm", "qemu-tcg", "fake" */     \
         X(U32, memory_mb, LIMIT_MEMORY_MAX_MB)                               \
         X(U32, cpus, LIMIT_CPUS_MAX)                                         \
-        X(U64, disk_bytes, 1ULL << 44) /* 0: as the template's */
+        X(U64, disk_bytes, 1ULL << 44) /* 0: as the template's or image's */ \
+        X(STR, image, ID_LEN)       /* start from this one; "" none */
 #define IPC_PLACED_FIELDS(X)                                                 \
         X(U32, warden_pid, UINT32_MAX)                                       \
         X(U32, warden_uid, UINT32_MAX)                                       \
@@ -94,6 +96,36 @@
         X(STR, id, ID_LEN)            \
         X(STR, digest, DIGEST_LEN)    \
         X(STR, variant, 63)
+
+/*
+ * Images, <data>/checkpoints/<image>/{disk.img[,mem,state]}: what a sandbox can be started from again; never
+ * changed once it is there, and there only as a whole.
+ *
+ * IMAGE_BEGIN makes the place for one of a sandbox with its memory; the answer has the descriptor for
+ * SAVE. IMAGE_COMMIT takes the disk as it is (of a placement whose VM is gone or of a folder without a placement
+ * too), for kind "full" the memory of the VM, which must be paused, and makes it visible and durable. With `halt` the
+ * processes of the sandbox are ended before. One that is there already: fine.
+ */
+#define IPC_IMAGE_BEGIN_FIELDS(X) \
+        X(STR, id, ID_LEN)        \
+        X(STR, image, ID_LEN)
+#define IPC_IMAGE_COMMIT_FIELDS(X)                                           \
+        X(STR, id, ID_LEN)                                                   \
+        X(STR, image, ID_LEN)                                                \
+        X(STR, kind, 15)            /* "disk" or "full" */                   \
+        X(U32, halt, 1)
+#define IPC_IMAGE_INFO_FIELDS(X)                                             \
+        X(U64, private_bytes, UINT64_MAX) /* of the VM's memory: not shared with what it began with */ \
+        X(U64, written_bytes, UINT64_MAX) /* of memory and devices */        \
+        X(U64, freeze_us, UINT64_MAX)     /* the disk's part: how long the VM must stand still for it */ \
+        X(U64, took_us, UINT64_MAX)
+/* Not there is fine; one that a VM has mapped stays as long as that, without a name. */
+#define IPC_IMAGE_REMOVE_FIELDS(X) \
+        X(STR, image, ID_LEN)
+/* Answer: a `placement_list` of images after `after` in order, at most IPC_IMAGES_PAGE; fewer: the last page. */
+#define IPC_IMAGES_FIELDS(X) \
+        X(STR, after, ID_LEN)
+#define IPC_IMAGES_PAGE 4096
 
 /* Answer: one `placement_list`, newline-separated ids in BLOB. */
 #define IPC_LIST_FIELDS(X)
@@ -172,6 +204,11 @@
         M(PLACED, placed)                        \
         M(REMOVE, remove)                        \
         M(VARIANT_COMMIT, variant_commit)        \
+        M(IMAGE_BEGIN, image_begin)              \
+        M(IMAGE_COMMIT, image_commit)            \
+        M(IMAGE_INFO, image_info)                \
+        M(IMAGE_REMOVE, image_remove)            \
+        M(IMAGES, images)                        \
         M(LIST, list)                            \
         M(PLACEMENT_LIST, placement_list)        \
         M(USAGE, usage)                          \

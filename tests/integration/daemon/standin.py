@@ -32,6 +32,7 @@ LOCK = threading.RLock()
 FAULTS = {}   # request name -> {"error", "delay", "times", "hang"}
 SEEN = []     # names of requests
 PLACED = {}   # id -> Sandbox
+IMAGES = {}   # id -> kind, identity
 VARIANTS = set()
 TEMPLATES = set()
 BUILDS = {}
@@ -74,6 +75,10 @@ class Conn:
 
     def reply(self, name, seq, body_name='OK', **values):
         self.send(name, seq, wire.REPLY, raw=wire.encode(body_name, **values))
+
+    def reply_fd(self, name, seq, fd):
+        with self.lock:
+            socket.send_fds(self.sock, [struct.pack('<HHI', wire.TYPES[name], wire.REPLY, seq)], [fd])
 
     def error(self, name, seq, code, message):
         self.send(name, seq, wire.REPLY | wire.ERROR, raw=wire.encode('ERROR', code=code, message=message))
@@ -281,7 +286,7 @@ class Agent:
 class Sandbox:
     def __init__(self, m):
         self.id, self.mode, self.digest = m['id'], m['mode'], m['digest']
-        self.identity, self.identifying, self.link_up, self.ended = None, False, False, None
+        self.identity, self.identifying, self.link_up, self.ended, self.paused = None, False, False, None, False
         self.dir = os.path.join(RUN, 'sandboxes', self.id)
         os.makedirs(self.dir, exist_ok=True)
         self.agent = Agent(self)
@@ -352,11 +357,18 @@ class Sandbox:
             self.agent.token = self.identity['accessToken']
             conn.reply(name, seq, 'READY', spawn_us=1, load_us=2, link_us=3, identify_us=4)
         elif name == 'QUERY':
-            state = 'exited' if self.ended else 'running' if self.identity else 'starting'
+            state = 'exited' if self.ended else 'paused' if self.paused else 'running' if self.identity else 'starting'
             conn.reply(name, seq, 'WARDEN_STATE', state=state, reason=self.ended or '', identified=int(bool(self.identity)),
                        link_up=int(self.link_up))
         elif name == 'SNAPSHOT':
             conn.reply(name, seq)
+        elif name in ('PAUSE', 'RESUME', 'SAVE'):
+            assert len(fds) == (name == 'SAVE')
+            self.paused = name != 'RESUME'
+            conn.reply(name, seq)
+        elif name == 'STOP':
+            conn.reply(name, seq)
+            self.end('the guest powered off')
         else:
             conn.error(name, seq, 22, 'not a request')
 
@@ -423,7 +435,10 @@ def rootd_request(conn, name, seq, m, fds):
         conn.reply(name, seq, 'HOST_INFO', version=1, engine='fake', engine_reason='a test', cgroup='none',
                    data_fs='none', reflink=0, pool_ready=0)
     elif name == 'PLACE':
-        if m['mode'] == 'restore' and (m['digest'], f"{m['engine']}-{m['memory_mb']}m-{m['cpus']}c") not in VARIANTS:
+        if m['image'] and m['image'] not in IMAGES:
+            conn.error(name, seq, 2, 'there is no such image')
+            return
+        if not m['image'] and m['mode'] == 'restore' and (m['digest'], f"{m['engine']}-{m['memory_mb']}m-{m['cpus']}c") not in VARIANTS:
             conn.error(name, seq, 2, 'there is no such variant')
             return
         with LOCK:
@@ -438,6 +453,23 @@ def rootd_request(conn, name, seq, m, fds):
                 os.unlink(os.path.join(s.dir, n))
             os.rmdir(s.dir)
         conn.reply(name, seq)
+    elif name == 'IMAGE_BEGIN':
+        with open('/dev/null', 'wb') as f:
+            conn.reply_fd(name, seq, f.fileno())
+    elif name == 'IMAGE_COMMIT':
+        s = PLACED.get(m['id'])
+        if not s:
+            conn.error(name, seq, 2, 'there is no such sandbox')
+            return
+        if m['halt']:
+            s.close()
+        IMAGES[m['image']] = {'kind': m['kind'], 'identity': s.identity}
+        conn.reply(name, seq, 'IMAGE_INFO', private_bytes=4096, written_bytes=4096, freeze_us=1, took_us=2)
+    elif name == 'IMAGE_REMOVE':
+        IMAGES.pop(m['image'], None)
+        conn.reply(name, seq)
+    elif name == 'IMAGES':
+        conn.reply(name, seq, 'PLACEMENT_LIST', ids='\n'.join(sorted(i for i in IMAGES if i > m['after'])))
     elif name == 'LIST':
         conn.reply(name, seq, 'PLACEMENT_LIST', ids='\n'.join(PLACED))
     elif name == 'VARIANT_COMMIT':
@@ -480,11 +512,13 @@ def steer(m):
             c.sock.shutdown(socket.SHUT_RDWR)
     elif 'unknown' in m:
         PLACED[m['unknown']] = Sandbox({'id': m['unknown'], 'mode': 'restore', 'digest': ''})
+    elif 'unknown_image' in m:
+        IMAGES[m['unknown_image']] = {'kind': 'disk', 'identity': None}
     elif 'seen' in m:
         return list(SEEN)
     return {'placed': {i: {'identified': s.identity is not None, 'mode': s.mode, 'identity': s.identity}
                        for i, s in list(PLACED.items())},
-            'variants': sorted(v[1] for v in VARIANTS), 'templates': sorted(TEMPLATES), 'builds': list(BUILDS)}
+            'images': {i: v['kind'] for i, v in list(IMAGES.items())}, 'variants': sorted(v[1] for v in VARIANTS), 'templates': sorted(TEMPLATES), 'builds': list(BUILDS)}
 
 
 def serve_steering(listener):

@@ -1,0 +1,765 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * The moves of a sandbox between its states (sandbox.h). A verb is a row of a table: from where, through which
+ * state, to where. Row and operation are written first, then come the steps:
+ *
+ *   pause     WARDEN                                         commands frozen, VM stopped
+ *   resume    WARDEN                                         VM runs, clock set, commands go on
+ *   suspend   BEGIN -> SAVE -> COMMIT -> ROW -> REMOVE        see rootd/image.c and warden/hold.c
+ *   stop      QUERY -> [RESUME] -> STOP -> COMMIT -> ROW -> REMOVE; of a suspended one nothing, its memory is not used
+ *   restore, start                                           sandbox_create.c; FALL_BACK when that fails
+ *   (salvage) COMMIT -> ROW -> REMOVE                        of a FAILED one, without an operation
+ *
+ * The image has the operation's id, so that nothing else need be noted. Until ROW the image is nothing and the VM
+ * is there: a failure is undone (UNDO: the VM goes on), a restart of cspaced begins anew. ROW is the
+ * point of no return: image and state in one durable row; only then the VM goes, and a restart has only REMOVE left
+ * to do. The other programs may be killed at any point too: a lost warden is connected to again (cspace-rootd
+ * starts another one, and all that is asked of it may be asked twice), a lost cspace-rootd is waited for.
+ */
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "app.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "create.h"
+#include "idem.h"
+#include "op.h"
+#include "proxy.h"
+#include "rootd.h"
+#include "sandbox_flow.h"
+#include "timer.h"
+#include "warden.h"
+
+#define WARDEN_TIMEOUT_MS 90000
+#define QUERY_TIMEOUT_MS 10000
+#define BEGIN_TIMEOUT_MS 60000
+#define COMMIT_TIMEOUT_MS 600000
+#define STOP_GRACE_MS 10000      /* what the guest's processes are given */
+#define STOP_TIMEOUT_MS 45000    /* beyond that the VM is ended */
+#define RETRY_MS 100
+#define PATIENCE_MS 20000        /* while a warden or cspace-rootd is (re)started */
+
+static const struct verb {
+        const char *name;
+        enum op_kind kind;
+        unsigned from;
+        enum sandbox_state via, to;
+} verbs[] = {
+        [SANDBOX_PAUSE] = { "pause", OP_PAUSE, SANDBOX_BIT(SANDBOX_RUNNING), SANDBOX_PAUSING, SANDBOX_PAUSED },
+        [SANDBOX_RESUME] = { "resume", OP_RESUME, SANDBOX_BIT(SANDBOX_PAUSED), SANDBOX_RESUMING, SANDBOX_RUNNING },
+        [SANDBOX_SUSPEND] = { "suspend", OP_SUSPEND, SANDBOX_BIT(SANDBOX_RUNNING) | SANDBOX_BIT(SANDBOX_PAUSED),
+                              SANDBOX_SUSPENDING, SANDBOX_SUSPENDED },
+        [SANDBOX_RESTORE] = { "restore", OP_RESTORE, SANDBOX_BIT(SANDBOX_SUSPENDED), SANDBOX_RESTORING,
+                              SANDBOX_RUNNING },
+        [SANDBOX_STOP] = { "stop", OP_STOP,
+                           SANDBOX_BIT(SANDBOX_RUNNING) | SANDBOX_BIT(SANDBOX_PAUSED) | SANDBOX_BIT(SANDBOX_SUSPENDED),
+                           SANDBOX_STOPPING, SANDBOX_STOPPED },
+        [SANDBOX_START] = { "start", OP_START, SANDBOX_BIT(SANDBOX_STOPPED) | SANDBOX_BIT(SANDBOX_FAILED),
+                            SANDBOX_STARTING, SANDBOX_RUNNING },
+};
+#define SALVAGE SANDBOX_VERB_MAX_ /* no verb, no operation */
+
+enum step { STEP_ROWS, STEP_WARDEN, STEP_QUERY, STEP_AWAKE, STEP_BEGIN, STEP_SAVE, STEP_COMMIT, STEP_ROW, STEP_REMOVE, STEP_UNDO, STEP_FALL_BACK };
+
+struct life {
+        struct app *app;
+        struct sandbox *s; /* a reference */
+        enum sandbox_verb verb;
+        enum sandbox_state from;
+        char op_id[ID_SIZE]; /* "" none */
+        char image[ID_SIZE];
+        enum step step;
+        struct warden *warden;
+        struct timer *timer;
+        uint64_t patience_ms; /* monotonic */
+        bool asked;           /* cspace-rootd or the database owes an answer */
+        bool lost;            /* the VM has ended */
+        enum api_code code;   /* UNDO, FALL_BACK: why */
+        char why[ERROR_MSG_MAX];
+        bool canceled;
+        void (*on_canceled)(void *arg);
+        void *cancel_arg;
+        struct ipc_image_info info;
+};
+
+static void take_step(void *arg);
+
+/* ---- life of a flow ------------------------------------------------------------------------------ */
+
+static struct life *life_new(struct app *app, struct sandbox *s, enum sandbox_verb verb, const char *op_id) {
+        struct life *l = calloc(1, sizeof *l);
+        if (!l)
+                return NULL;
+        *l = (struct life){ .app = app, .s = sandbox_ref(s), .verb = verb, .from = s->state };
+        l->patience_ms = clock_mono_ms() + PATIENCE_MS;
+        (void) str_copy(l->op_id, sizeof l->op_id, op_id);
+        (void) str_copy(l->image, sizeof l->image, op_id);
+        s->life = l;
+        return l;
+}
+
+static void life_free(struct life *l) {
+        timer_cancel(l->timer);
+        struct warden *w = STEAL(l->warden);
+        warden_free(w);
+        if (l->s->life == l)
+                l->s->life = NULL;
+        sandbox_unref(l->s);
+        free(l);
+}
+
+/* What is left of an image that nobody will use. */
+static void drop_image(struct life *l) {
+        if (l->step >= STEP_BEGIN && strcmp(l->s->image, l->image) != 0)
+                (void) removal_start(l->app, REMOVAL_IMAGE, l->image, NULL, NULL);
+}
+
+static void end_canceled(struct life *l) {
+        struct db_batch *b = db_batch_new();
+        op_fail(l->app, op_find(l->app, l->op_id), b, API_CANCELED, "the sandbox was deleted meanwhile");
+        (void) db_batch_submit(l->app->db, b, NULL, NULL);
+        drop_image(l);
+        void (*done)(void *) = l->on_canceled;
+        void *arg = l->cancel_arg;
+        life_free(l);
+        done(arg);
+}
+
+static json_t *result_of(const struct life *l) {
+        if (l->verb != SANDBOX_SUSPEND && l->verb != SANDBOX_STOP)
+                return NULL;
+        return json_pack("{s:I, s:I, s:I}", "private_bytes", (json_int_t) l->info.private_bytes, "written_bytes",
+                         (json_int_t) l->info.written_bytes, "image_us", (json_int_t) l->info.took_us);
+}
+
+/* The end, good or bad: state, row and operation in one transaction. */
+static void end(struct life *l, enum sandbox_state state, bool good) {
+        struct app *app = l->app;
+        struct sandbox *s = l->s;
+        struct op *o = op_find(app, l->op_id);
+        struct db_batch *b = db_batch_new();
+        if (s->state != state)
+                (void) sandbox_move(app, s, state);
+        sandbox_row_update(s, b);
+        if (good)
+                op_succeed(app, o, b, result_of(l));
+        else
+                op_fail(app, o, b, l->code, l->why);
+        (void) db_batch_submit(app->db, b, NULL, NULL);
+        if (good)
+                sandbox_log(app, s, "info", sandbox_state_name(s->state), "%s", o ? op_kind_name(o->kind) : "");
+        else
+                sandbox_log(app, s, "warn", "change_failed", "%s", l->why);
+        struct warden *w = STEAL(l->warden);
+        s->life = NULL;
+        if (SANDBOX_BIT(s->state) & (SANDBOX_BIT(SANDBOX_RUNNING) | SANDBOX_BIT(SANDBOX_PAUSED)))
+                sandbox_watch(app, s, w);
+        else
+                warden_free(w);
+        expiry_changed(app);
+        life_free(l);
+}
+
+/* The VM is gone before anything of it was saved. */
+static void end_lost(struct life *l, const char *reason) {
+        struct app *app = l->app;
+        struct sandbox *s = sandbox_ref(l->s);
+        struct db_batch *b = db_batch_new();
+        char text[ERROR_MSG_MAX];
+        (void) snprintf(text, sizeof text, "%s", reason);
+        op_fail(app, op_find(app, l->op_id), b, API_CHANGE_FAILED, text);
+        (void) db_batch_submit(app->db, b, NULL, NULL);
+        drop_image(l);
+        life_free(l);
+        sandbox_fail(app, s, text);
+        sandbox_unref(s);
+}
+
+static void fail(struct life *l, enum api_code code, const char *why) {
+        l->code = code;
+        (void) snprintf(l->why, sizeof l->why, "%s", why);
+        if (l->verb == SALVAGE) {
+                log_error("sandbox %s: its disk could not be kept: %s", l->s->id, why);
+                life_free(l); /* the placement stays, and the next reconciliation tries again */
+                return;
+        }
+        if (l->verb == SANDBOX_STOP) { /* the VM is down already */
+                end_lost(l, why);
+                return;
+        }
+        drop_image(l);
+        l->s->image[0] = 0;
+        l->step = STEP_UNDO;
+        l->patience_ms = clock_mono_ms() + PATIENCE_MS;
+        take_step(l);
+}
+
+static void later(struct life *l) {
+        l->timer = timer_start(l->app->loop, RETRY_MS, take_step, l);
+        if (!l->timer)
+                fail(l, API_INTERNAL, "out of memory");
+}
+
+/* Whether the flow was ended while an answer was awaited. */
+static bool ended_meanwhile(struct life *l) {
+        l->asked = false;
+        if (l->canceled) {
+                end_canceled(l);
+                return true;
+        }
+        if (l->app->stopping) { /* the next cspaced goes on with it */
+                life_free(l);
+                return true;
+        }
+        return false;
+}
+
+/* ---- the warden's part --------------------------------------------------------------------------- */
+
+static void warden_lost(struct life *l, const char *why) {
+        struct warden *w = STEAL(l->warden);
+        warden_free(w);
+        if (l->step >= STEP_COMMIT && l->step != STEP_UNDO)
+                return; /* not needed any more */
+        if (clock_mono_ms() > l->patience_ms) {
+                if (l->verb == SANDBOX_STOP) {
+                        l->step = STEP_COMMIT; /* ended without it */
+                        take_step(l);
+                } else {
+                        end_lost(l, why);
+                }
+                return;
+        }
+        if (l->step == STEP_SAVE)
+                l->step = STEP_BEGIN; /* what was written is half of something */
+        if (!l->timer && !l->asked)
+                later(l);
+}
+
+static void on_event(void *arg, const struct ipc_warden_event *e) {
+        struct life *l = arg;
+        if (strcmp(e->state, "failed") == 0 || strcmp(e->state, "exited") == 0)
+                life_vm_ended(l, e->reason[0] ? e->reason : "the VM ended");
+}
+
+static void on_close(void *arg, int err) {
+        (void) err;
+        warden_lost(arg, "the warden ended");
+}
+
+static const struct warden_handler handler = { .on_event = on_event, .on_close = on_close };
+
+static void on_answer(void *arg, int err, const struct error *e, struct ipc_packet *p);
+
+static int ask_warden(struct life *l, uint16_t type, const void *body, size_t n, unsigned timeout_ms, struct error *err) {
+        int r = 0;
+        if (!l->warden)
+                r = warden_connect(l->app, l->s->id, &handler, l, &l->warden, err);
+        return r < 0 ? r : warden_call(l->warden, type, body, n, timeout_ms, on_answer, l, err);
+}
+
+/* A step that is one request without anything in it. */
+static void simple(struct life *l, uint16_t type) {
+        struct error e = ERROR_INIT;
+        if (ask_warden(l, type, NULL, 0, WARDEN_TIMEOUT_MS, &e) < 0)
+                warden_lost(l, e.msg);
+}
+
+static void step_warden(struct life *l) {
+        struct error e = ERROR_INIT;
+        struct ipc_stop m = { .timeout_ms = STOP_GRACE_MS };
+        uint8_t body[16];
+        size_t n = 0;
+        if (l->verb == SANDBOX_PAUSE)
+                simple(l, IPC_PAUSE);
+        else if (l->verb == SANDBOX_RESUME)
+                simple(l, IPC_RESUME);
+        else if (ipc_stop_encode(&m, body, sizeof body, &n) < 0 ||
+                 ask_warden(l, IPC_STOP, body, n, STOP_TIMEOUT_MS, &e) < 0)
+                warden_lost(l, e.msg);
+}
+
+static enum api_code code_of(int err) {
+        return err == -ENOSPC || err == -EDQUOT ? API_STORAGE_FULL
+               : err == -ETIMEDOUT              ? API_GUEST_TIMEOUT
+               : err == -ENOTCONN               ? API_UNAVAILABLE
+                                                : API_CHANGE_FAILED;
+}
+
+static void on_queried(struct life *l, int err, struct ipc_packet *p) {
+        struct ipc_warden_state st;
+        bool ok = err >= 0 && ipc_warden_state_decode(p->body, p->body_n, &st) >= 0;
+        if (ok && strcmp(st.state, "paused") == 0)
+                l->step = STEP_AWAKE; /* a guest that stands still cannot power off */
+        else if (ok && strcmp(st.state, "running") == 0)
+                l->step = STEP_WARDEN;
+        else
+                l->step = STEP_COMMIT;
+        take_step(l);
+}
+
+static void on_answer(void *arg, int err, const struct error *e, struct ipc_packet *p) {
+        struct life *l = arg;
+        if (err == -ECANCELED || err == -ECONNRESET)
+                return; /* given up, or on_close comes next */
+        if (err == -ESHUTDOWN) {
+                life_vm_ended(l, e->msg);
+                return;
+        }
+        if (err == -EBUSY && clock_mono_ms() < l->patience_ms) { /* with what the cspaced before had asked */
+                if (l->step == STEP_SAVE)
+                        l->step = STEP_BEGIN;
+                later(l);
+                return;
+        }
+        if (l->step == STEP_UNDO) {
+                if (err < 0)
+                        log_warn("sandbox %s: it does not go on as it should: %s", l->s->id, e->msg);
+                end(l, SANDBOX_RUNNING, false);
+        } else if (l->step == STEP_QUERY) {
+                on_queried(l, err, p);
+        } else if (l->step == STEP_AWAKE) {
+                l->step = STEP_WARDEN;
+                take_step(l);
+        } else if (l->verb == SANDBOX_STOP) {
+                if (err < 0)
+                        sandbox_log(l->app, l->s, "warn", "stop", "the guest did not power off: %s", e->msg);
+                l->step = STEP_COMMIT;
+                take_step(l);
+        } else if (err < 0 && l->verb == SANDBOX_RESUME) {
+                l->code = code_of(err); /* it runs, but not as it should */
+                (void) snprintf(l->why, sizeof l->why, "%s", e->msg);
+                end(l, SANDBOX_RUNNING, false);
+        } else if (err < 0) {
+                fail(l, code_of(err), e->msg);
+        } else if (l->step == STEP_SAVE) {
+                l->step = STEP_COMMIT;
+                take_step(l);
+        } else {
+                end(l, verbs[l->verb].to, true);
+        }
+}
+
+/* ---- cspace-rootd's part ------------------------------------------------------------------------- */
+
+static void rootd_lost(struct life *l, int err, const struct error *e) {
+        if ((err != -ECONNRESET && err != -ENOTCONN) || clock_mono_ms() > l->patience_ms) {
+                fail(l, code_of(err), e->msg);
+                return;
+        }
+        if (l->verb == SANDBOX_SUSPEND)
+                l->step = STEP_BEGIN; /* its start has swept away what was begun */
+        later(l);
+}
+
+static void on_begun(void *arg, int err, const struct error *e, struct ipc_packet *p) {
+        struct life *l = arg;
+        struct error own = ERROR_INIT;
+        if (ended_meanwhile(l))
+                return;
+        if (err < 0) {
+                rootd_lost(l, err, e);
+                return;
+        }
+        if (p->n_fds != 1) {
+                fail(l, API_INTERNAL, "cspace-rootd's answer lacks a descriptor");
+                return;
+        }
+        if (l->lost) {
+                end_lost(l, l->why);
+                return;
+        }
+        proxy_drop(l->app->proxy, l->s->id);
+        l->step = STEP_SAVE;
+        int r = 0;
+        if (!l->warden)
+                r = warden_connect(l->app, l->s->id, &handler, l, &l->warden, &own);
+        if (r >= 0)
+                r = warden_call_fd(l->warden, IPC_SAVE, p->fds[0], WARDEN_TIMEOUT_MS, on_answer, l, &own);
+        if (r < 0)
+                warden_lost(l, own.msg);
+}
+
+static void step_begin(struct life *l) {
+        struct error e = ERROR_INIT;
+        struct ipc_image_begin m = { 0 };
+        uint8_t body[96];
+        size_t n;
+        (void) str_copy(m.id, sizeof m.id, l->s->id);
+        (void) str_copy(m.image, sizeof m.image, l->image);
+        int r = ipc_image_begin_encode(&m, body, sizeof body, &n);
+        if (r >= 0)
+                r = rootd_call(l->app->rootd, IPC_IMAGE_BEGIN, body, n, NULL, 0, BEGIN_TIMEOUT_MS, on_begun, l, &e);
+        if (r < 0)
+                rootd_lost(l, r, &e);
+        else
+                l->asked = true;
+}
+
+static void on_committed(void *arg, int err, const struct error *e, struct ipc_packet *p) {
+        struct life *l = arg;
+        if (ended_meanwhile(l))
+                return;
+        if (err == -ENOENT && l->verb == SALVAGE) { /* nothing to keep */
+                l->image[0] = 0;
+                l->step = STEP_REMOVE;
+                take_step(l);
+                return;
+        }
+        if (err < 0 || ipc_image_info_decode(p->body, p->body_n, &l->info) < 0) {
+                if (l->lost && l->verb == SANDBOX_SUSPEND)
+                        end_lost(l, l->why);
+                else
+                        rootd_lost(l, err, e);
+                return;
+        }
+        l->step = STEP_ROW;
+        take_step(l);
+}
+
+static void step_commit(struct life *l) {
+        struct error e = ERROR_INIT;
+        bool full = l->verb == SANDBOX_SUSPEND;
+        struct ipc_image_commit m = { .halt = !full };
+        uint8_t body[128];
+        size_t n;
+        (void) str_copy(m.id, sizeof m.id, l->s->id);
+        (void) str_copy(m.image, sizeof m.image, l->image);
+        (void) str_copy(m.kind, sizeof m.kind, full ? "full" : "disk");
+        int r = ipc_image_commit_encode(&m, body, sizeof body, &n);
+        if (r >= 0)
+                r = rootd_call(l->app->rootd, IPC_IMAGE_COMMIT, body, n, NULL, 0, COMMIT_TIMEOUT_MS, on_committed, l, &e);
+        if (r < 0)
+                rootd_lost(l, r, &e);
+        else
+                l->asked = true;
+}
+
+/* ---- rows, removal, the way back ------------------------------------------------------------------ */
+
+static void on_row(void *arg, int err, const struct error *e) {
+        struct life *l = arg;
+        if (ended_meanwhile(l))
+                return;
+        if (err < 0) {
+                l->s->image[0] = 0;
+                fail(l, API_STORAGE_FULL, e->msg);
+                return;
+        }
+        l->step = STEP_REMOVE;
+        take_step(l);
+}
+
+static void step_row(struct life *l) {
+        struct db_batch *b = db_batch_new();
+        memcpy(l->s->image, l->image, sizeof l->s->image);
+        sandbox_row_update(l->s, b);
+        int r = db_batch_submit(l->app->db, b, on_row, l);
+        if (r < 0) {
+                l->s->image[0] = 0;
+                fail(l, API_STORAGE_FULL, "the database does not take it");
+        } else {
+                l->asked = true;
+        }
+}
+
+static void on_removed(void *arg) {
+        struct life *l = arg;
+        if (ended_meanwhile(l))
+                return;
+        if (l->step == STEP_FALL_BACK)
+                end(l, l->s->state == SANDBOX_RESTORING ? SANDBOX_SUSPENDED : SANDBOX_STOPPED, false);
+        else if (l->verb == SALVAGE)
+                life_free(l);
+        else
+                end(l, verbs[l->verb].to, true);
+}
+
+static void step_remove(struct life *l) {
+        struct warden *w = STEAL(l->warden);
+        warden_free(w);
+        if (removal_start(l->app, REMOVAL_PLACEMENT, l->s->id, on_removed, l) < 0)
+                later(l);
+        else
+                l->asked = true;
+}
+
+/* What was to be suspended or paused goes on; one that was paused stays so. */
+static void step_undo(struct life *l) {
+        if (l->from == SANDBOX_PAUSED)
+                end(l, SANDBOX_PAUSED, false);
+        else
+                simple(l, IPC_RESUME);
+}
+
+static void take_step(void *arg) {
+        struct life *l = arg;
+        l->timer = NULL;
+        switch (l->step) {
+        case STEP_WARDEN:
+                step_warden(l);
+                break;
+        case STEP_QUERY:
+                simple(l, IPC_QUERY);
+                break;
+        case STEP_AWAKE:
+                simple(l, IPC_RESUME);
+                break;
+        case STEP_BEGIN:
+                step_begin(l);
+                break;
+        case STEP_COMMIT:
+                step_commit(l);
+                break;
+        case STEP_ROW:
+                step_row(l);
+                break;
+        case STEP_REMOVE:
+        case STEP_FALL_BACK:
+                step_remove(l);
+                break;
+        case STEP_UNDO:
+                step_undo(l);
+                break;
+        case STEP_SAVE:
+        case STEP_ROWS:
+                break; /* others go on from there */
+        }
+}
+
+static void first_step(struct life *l) {
+        if (l->s->image[0]) { /* it has no VM; or that is all that was left to do */
+                l->step = STEP_REMOVE;
+                take_step(l);
+                return;
+        }
+        l->warden = sandbox_unwatch_keep(l->s);
+        if (l->warden)
+                warden_set_handler(l->warden, &handler, l);
+        l->patience_ms = clock_mono_ms() + PATIENCE_MS;
+        if (l->verb == SANDBOX_SUSPEND)
+                l->step = STEP_BEGIN;
+        else if (l->verb == SANDBOX_STOP)
+                l->step = STEP_QUERY;
+        else
+                l->step = STEP_WARDEN;
+        if (l->verb == SANDBOX_STOP)
+                proxy_drop(l->app->proxy, l->s->id);
+        take_step(l);
+}
+
+/* ---- entry ----------------------------------------------------------------------------------------- */
+
+struct begin {
+        struct app *app;
+        struct sandbox *s; /* a reference */
+        enum sandbox_verb verb;
+        enum sandbox_state from;
+        char op_id[ID_SIZE];
+        char *idem;
+        sandbox_durable_cb cb;
+        void *arg;
+};
+
+static void begin_free(struct begin *g) {
+        if (!g)
+                return;
+        sandbox_unref(g->s);
+        free(g->idem);
+        free(g);
+}
+
+static void go_on(struct begin *g) {
+        struct sandbox *s = g->s;
+        struct life *l = s->life;
+        if (l && l->canceled) {
+                l->asked = false;
+                end_canceled(l);
+        } else if (s->state == SANDBOX_RESTORING || s->state == SANDBOX_STARTING) {
+                if (l)
+                        life_free(l);
+                if (create_start(g->app, s, g->op_id, clock_mono_us(), NULL) < 0)
+                        life_fall_back(g->app, s, g->op_id, API_INTERNAL, "out of memory");
+        } else if (l) {
+                l->asked = false;
+                if (l->lost)
+                        end_lost(l, l->why);
+                else
+                        first_step(l);
+        }
+}
+
+static void on_durable(void *arg, int err, const struct error *e) {
+        struct begin *g = arg;
+        struct sandbox *s = g->s;
+        struct life *l = s->life;
+        idem_settle(g->app, g->idem, err >= 0);
+        if (g->app->stopping) {
+                if (l)
+                        life_free(l);
+        } else if (err < 0) {
+                op_discard(g->app, op_find(g->app, g->op_id));
+                if (l && l->canceled) {
+                        l->op_id[0] = 0;
+                        end_canceled(l);
+                } else if (l) {
+                        s->state = g->from; /* as if nobody had asked */
+                        bool lost = l->lost;
+                        life_free(l);
+                        if (lost)
+                                sandbox_fail(g->app, s, "the VM ended");
+                }
+        } else {
+                go_on(g);
+        }
+        if (g->cb)
+                g->cb(g->arg, err, e);
+        begin_free(g);
+}
+
+static enum sandbox_verb wake_verb(const struct sandbox *s) {
+        return s->state == SANDBOX_PAUSED ? SANDBOX_RESUME : s->state == SANDBOX_SUSPENDED ? SANDBOX_RESTORE : SANDBOX_START;
+}
+
+static int check(struct app *app, const struct sandbox *s, const struct verb *v, const char *name, struct error *err) {
+        if (s->life || s->create || s->del || !(v->from & SANDBOX_BIT(s->state)))
+                return error_set(err, -EBUSY, "the sandbox is %s: it cannot %s now", sandbox_state_name(s->state), name);
+        if (v->to == SANDBOX_RUNNING && s->state != SANDBOX_PAUSED && !s->image[0])
+                return error_set(err, -EBUSY, "the sandbox is %s and has nothing that it could be started from",
+                                 sandbox_state_name(s->state));
+        if (v->to == SANDBOX_RUNNING && s->state != SANDBOX_PAUSED &&
+            sandbox_count(app, SANDBOX_ALIVE) >= app->conf.max_sandboxes)
+                return error_set(err, -EAGAIN, "this host has its %u sandboxes (configuration: [sandbox] max)",
+                                 app->conf.max_sandboxes);
+        return 0;
+}
+
+int sandbox_change(struct app *app, struct sandbox *s, enum sandbox_verb verb, const char *owner, const char *idem,
+                   sandbox_durable_cb durable, void *arg, struct op **ret_op, struct error *err) {
+        bool wake = verb == SANDBOX_WAKE;
+        if (wake)
+                verb = wake_verb(s);
+        const struct verb *v = &verbs[verb];
+        int r = check(app, s, v, wake ? "wake" : v->name, err);
+        if (r < 0)
+                return r;
+        struct db_batch *b = db_batch_new();
+        struct begin *g = calloc(1, sizeof *g);
+        struct op *o = b && g ? op_new(app, b, wake ? OP_WAKE : v->kind, s->id, s->template_ref, owner) : NULL;
+        struct life *l = o ? life_new(app, s, verb, o->id) : NULL;
+        if (!l || (idem && !(g->idem = strdup(idem)))) {
+                op_discard(app, o);
+                db_batch_free(b);
+                free(g);
+                if (l)
+                        life_free(l);
+                return error_set(err, -ENOMEM, "out of memory");
+        }
+        *g = (struct begin){ .app = app, .s = sandbox_ref(s), .verb = verb, .from = s->state, .idem = g->idem, .cb = durable, .arg = arg };
+        memcpy(g->op_id, o->id, sizeof g->op_id);
+        op_progress(o, sandbox_state_name(v->via), -1, -1);
+        l->asked = true;
+        (void) sandbox_move(app, s, v->via);
+        sandbox_row_update(s, b);
+        idem_bind_op(app, idem, o->id, b);
+        r = db_batch_submit(app->db, b, on_durable, g);
+        if (r < 0) {
+                idem_settle(app, idem, false);
+                op_discard(app, o);
+                s->state = l->from;
+                life_free(l);
+                begin_free(g);
+                return error_errno(err, r, "could not store the change");
+        }
+        *ret_op = o;
+        return 0;
+}
+
+struct op *life_op_of(struct app *app, const struct sandbox *s) {
+        for (struct op *o = op_newest(app); o; o = o->prev)
+                if (o->state == OP_RUNNING && o->kind >= OP_PAUSE && strcmp(o->sandbox_id, s->id) == 0)
+                        return o;
+        return NULL;
+}
+
+bool life_reached(enum op_kind kind, enum sandbox_state state) {
+        for (size_t i = 0; i < ARRAY_SIZE(verbs); i++)
+                if (verbs[i].kind == kind)
+                        return verbs[i].to == state;
+        return kind == OP_WAKE && state == SANDBOX_RUNNING;
+}
+
+int life_resume(struct app *app, struct sandbox *s) {
+        struct op *o = life_op_of(app, s);
+        enum sandbox_verb verb = 0;
+        while (verb < SANDBOX_WAKE && verbs[verb].via != s->state)
+                verb++;
+        struct life *l = life_new(app, s, verb, o ? o->id : "");
+        if (!l || (!l->image[0] && id_new(l->image) < 0)) {
+                if (l)
+                        life_free(l);
+                return -ENOMEM;
+        }
+        l->from = SANDBOX_RUNNING;
+        first_step(l);
+        return 0;
+}
+
+void life_salvage(struct app *app, struct sandbox *s) {
+        struct life *l = s->life ? NULL : life_new(app, s, SALVAGE, "");
+        if (!l || id_new(l->image) < 0) {
+                if (l)
+                        life_free(l);
+                return;
+        }
+        l->step = STEP_COMMIT;
+        take_step(l);
+}
+
+void life_fall_back(struct app *app, struct sandbox *s, const char *op_id, enum api_code code, const char *why) {
+        struct life *l = life_new(app, s, s->state == SANDBOX_RESTORING ? SANDBOX_RESTORE : SANDBOX_START, op_id);
+        if (!l) {
+                log_error("sandbox %s: out of memory, it stays %s", s->id, sandbox_state_name(s->state));
+                return;
+        }
+        proxy_drop(app->proxy, s->id);
+        l->code = code == API_CREATE_FAILED ? API_CHANGE_FAILED : code;
+        (void) snprintf(l->why, sizeof l->why, "%s", why);
+        l->step = STEP_FALL_BACK;
+        take_step(l);
+}
+
+void life_cancel(struct life *l, void (*done)(void *arg), void *arg) {
+        l->canceled = true;
+        l->on_canceled = done;
+        l->cancel_arg = arg;
+        if (!l->asked)
+                end_canceled(l);
+}
+
+/* The answers of cspace-rootd and the database find app->stopping; that of a removal does not come any more. */
+void life_abandon(struct life *l) {
+        if (!l->asked || l->step == STEP_REMOVE || l->step == STEP_FALL_BACK)
+                life_free(l);
+}
+
+void life_vm_ended(struct life *l, const char *reason) {
+        if (l->verb == SANDBOX_STOP || l->verb == SALVAGE || l->step >= STEP_ROW)
+                return; /* as was wanted, or of no matter any more */
+        (void) snprintf(l->why, sizeof l->why, "%s", reason);
+        if (l->asked)
+                l->lost = true;
+        else
+                end_lost(l, reason);
+}
+
+bool life_owns_image(const struct sandbox *s, const char *id) {
+        return s->life && strcmp(s->life->image, id) == 0;
+}

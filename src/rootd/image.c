@@ -1,0 +1,375 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * Images: a sandbox's disk, or its disk, memory and devices, as it can be started from again.
+ *
+ *   IMAGE_BEGIN   <data>/checkpoints/.new-<image>/state made; the VM writes its devices there
+ *   IMAGE_COMMIT  1 (halt) processes gone   4 (full) memory cloned, private pages over it
+ *                 2 folder open             5 all of it durable
+ *                 3 disk cloned             6 renamed to <image>
+ *
+ * Until the rename it is nothing: a start of the program sweeps it away, and whoever wanted it begins anew.
+ * The copying is a child's work. An image is root's alone and never written again.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "rootd/commit.h"
+#include "rootd/disk.h"
+#include "rootd/fault.h"
+#include "rootd/image_memory.h"
+#include "rootd/job.h"
+#include "rootd/placement.h"
+#include "rootd/pool.h"
+#include "rootd/reap.h"
+#include "rootd/server.h"
+
+#define HIDDEN_SIZE (sizeof COMMIT_HIDDEN + ID_LEN)
+#define STATE_MAX (256u << 20) /* more than that is no state of devices */
+
+/* What the child tells besides errors: in memory that both have. */
+struct result {
+        struct image_memory memory;
+        uint64_t freeze_us;
+};
+
+struct image {
+        struct rootd *rootd;
+        struct ticket ticket;
+        char id[ID_SIZE], name[ID_SIZE];
+        bool full, halt;
+        pid_t vm; /* full */
+        uint64_t memory_bytes;
+        struct result *result;
+};
+
+static void hidden_name(const char *image, char out[HIDDEN_SIZE]) {
+        (void) snprintf(out, HIDDEN_SIZE, COMMIT_HIDDEN "%s", image);
+}
+
+/* ---- in the child --------------------------------------------------------------------------- */
+
+static int seal(int dir, const char *name, uint64_t max, struct error *err) {
+        struct stat st;
+        _cleanup_fd_ int fd = fd_open_beneath(dir, name, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0, err);
+        if (fd < 0)
+                return fd;
+        if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
+                return error_set(err, -EBADMSG, "\"%s\" is not a regular file", name);
+        if (st.st_size == 0 || (uint64_t) st.st_size > max)
+                return error_set(err, -EBADMSG, "\"%s\" has %lld bytes", name, (long long) st.st_size);
+        if (fchown(fd, 0, 0) < 0 || fchmod(fd, 0400) < 0 || fsync(fd) < 0)
+                return error_errno(err, errno, "cannot make \"%s\" durable", name);
+        return 0;
+}
+
+static int take_disk(struct rootd *r, const struct image *i, int dir, struct error *err) {
+        char path[ID_SIZE + 16];
+        uint64_t bytes;
+        _cleanup_fd_ int copy = -EBADF;
+        (void) snprintf(path, sizeof path, "%s/disk.img", i->id);
+        _cleanup_fd_ int disk = fd_open_beneath(r->dirs.sandboxes, path, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0, err);
+        if (disk < 0)
+                return disk;
+        uint64_t began = clock_mono_us();
+        int res = disk_clone(disk, dir, "disk.img", 0, 0, &copy, &bytes, err);
+        i->result->freeze_us = clock_mono_us() - began;
+        return res;
+}
+
+/* A "full" one was begun, and has its state; the place of a "disk" is made here. */
+static int open_place(struct rootd *r, const struct image *i, const char *hidden, struct error *err) {
+        if (!i->full) {
+                int res = fd_remove_tree_at(r->dirs.checkpoints, hidden, err);
+                if (res < 0)
+                        return res;
+                if (mkdirat(r->dirs.checkpoints, hidden, 0700) < 0)
+                        return error_errno(err, errno, "cannot make a folder");
+        }
+        return fd_open_beneath(r->dirs.checkpoints, hidden, O_RDONLY | O_DIRECTORY, 0, err);
+}
+
+static int fill(struct rootd *r, const struct image *i, int dir, struct error *err) {
+        int res = take_disk(r, i, dir, err);
+        fault_point("image", 3);
+        if (res == 0 && i->full)
+                res = image_memory_save(i->vm, i->memory_bytes, dir, &i->result->memory, err);
+        fault_point("image", 4);
+        if (res == 0)
+                res = seal(dir, "disk.img", UINT64_MAX, err);
+        if (res == 0 && i->full)
+                res = seal(dir, "mem", UINT64_MAX, err);
+        if (res == 0 && i->full)
+                res = seal(dir, "state", STATE_MAX, err);
+        if (res == 0 && fsync(dir) < 0)
+                res = error_errno(err, errno, "cannot make the image durable");
+        fault_point("image", 5);
+        return res;
+}
+
+static int work(struct rootd *r, void *arg, struct error *err) {
+        const struct image *i = arg;
+        char hidden[HIDDEN_SIZE];
+        hidden_name(i->name, hidden);
+        _cleanup_fd_ int dir = open_place(r, i, hidden, err);
+        fault_point("image", 2);
+        int res = dir < 0 ? dir : fill(r, i, dir, err);
+        if (res == 0 && renameat2(r->dirs.checkpoints, hidden, r->dirs.checkpoints, i->name, RENAME_NOREPLACE) < 0)
+                res = error_errno(err, errno, "cannot name the image");
+        if (res == 0 && fsync(r->dirs.checkpoints) < 0)
+                res = error_errno(err, errno, "cannot make the image durable");
+        fault_point("image", 6);
+        if (res < 0)
+                (void) fd_remove_tree_at(r->dirs.checkpoints, hidden, NULL);
+        return res;
+}
+
+/* ---- IMAGE_COMMIT --------------------------------------------------------------------------- */
+
+static void image_free(struct image *i) {
+        if (i->result)
+                (void) munmap(i->result, sizeof *i->result);
+        free(i);
+}
+
+static void answer(struct image *i, const struct error *e) {
+        uint8_t body[64];
+        size_t n;
+        struct placement *p = placement_find(i->rootd, i->id);
+        if (p && p->imaging > 0)
+                p->imaging--;
+        const struct ipc_image_info info = { .private_bytes = i->result->memory.private_bytes,
+                                             .written_bytes = i->result->memory.written_bytes,
+                                             .freeze_us = i->result->freeze_us,
+                                             .took_us = clock_mono_us() - i->ticket.received_us };
+        if (e)
+                ticket_error(i->rootd, &i->ticket, e);
+        else if (ipc_image_info_encode(&info, body, sizeof body, &n) == 0)
+                ticket_send(i->rootd, &i->ticket, body, n);
+        image_free(i);
+}
+
+static void on_done(void *arg, const struct error *e) {
+        answer(arg, e);
+}
+
+static void on_halted(void *arg, const struct error *failed) {
+        struct image *i = arg;
+        struct error e = ERROR_INIT;
+        fault_point("image", 1);
+        if (failed)
+                e = *failed;
+        else if (job_start(i->rootd, work, on_done, i, &e) == 0)
+                return;
+        answer(i, &e);
+}
+
+/* What ends from here on was meant to: nobody is told, and no warden is started again. */
+static int halt(struct image *i, struct placement *p, struct error *err) {
+        struct reap_target target = { .procs = { &p->warden, &p->vm }, .uids = { p->rec.warden_uid, p->rec.vm_uid } };
+        slot_name(p->rec.slot, target.leaf);
+        revive_cancel(p);
+        p->halted = true;
+        int r = reap_start(i->rootd, &target, on_halted, i, err);
+        if (r < 0)
+                p->halted = false;
+        return r;
+}
+
+static int check(const struct rootd *r, const struct ipc_image_commit *m, struct placement **ret, struct error *err) {
+        bool full = str_eq(m->kind, "full");
+        if (!id_valid(m->id) || !id_valid(m->image))
+                return error_set(err, -EINVAL, "\"%s\" or \"%s\" is not an id", m->id, m->image);
+        if (!full && !str_eq(m->kind, "disk"))
+                return error_set(err, -EINVAL, "\"%s\" is neither \"disk\" nor \"full\"", m->kind);
+        struct placement *p = placement_find(r, m->id);
+        if (p && p->rec.state != RECORD_LIVE)
+                return error_set(err, -EBUSY, "sandbox %s is being placed or removed", m->id);
+        if (p && str_eq(p->rec.mode, "boot"))
+                return error_set(err, -EINVAL, "sandbox %s is a template's", m->id);
+        if (full && (m->halt || !p || !proc_alive(&p->vm)))
+                return error_set(err, -ESRCH, "sandbox %s has no VM whose memory could be saved", m->id);
+        *ret = p;
+        return 0;
+}
+
+static struct image *image_new(struct rootd *r, const struct ticket *t, const struct ipc_image_commit *m,
+                               const struct placement *p) {
+        struct image *i = calloc(1, sizeof *i);
+        if (!i)
+                return NULL;
+        *i = (struct image){ .rootd = r, .ticket = *t, .full = str_eq(m->kind, "full"), .halt = m->halt };
+        (void) str_copy(i->id, sizeof i->id, m->id);
+        (void) str_copy(i->name, sizeof i->name, m->image);
+        if (p) {
+                i->vm = p->vm.pid;
+                i->memory_bytes = (uint64_t) p->rec.memory_mb << 20;
+        }
+        void *shared = mmap(NULL, sizeof *i->result, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        if (shared == MAP_FAILED) {
+                free(i);
+                return NULL;
+        }
+        i->result = shared;
+        return i;
+}
+
+static bool is_there(const struct rootd *r, const char *image) {
+        return faccessat(r->dirs.checkpoints, image, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+void image_commit_handle(struct rootd *r, const struct ticket *t, const struct ipc_image_commit *m) {
+        struct error e = ERROR_INIT;
+        struct placement *p = NULL;
+        if (check(r, m, &p, &e) < 0) {
+                ticket_error(r, t, &e);
+                return;
+        }
+        struct image *i = image_new(r, t, m, p);
+        if (!i) {
+                (void) error_set(&e, -ENOMEM, "out of memory");
+                ticket_error(r, t, &e);
+                return;
+        }
+        if (p)
+                p->imaging++;
+        if (is_there(r, i->name))
+                answer(i, NULL);
+        else if ((i->halt && p ? halt(i, p, &e) : job_start(r, work, on_done, i, &e)) < 0)
+                answer(i, &e);
+}
+
+/* ---- IMAGE_BEGIN ---------------------------------------------------------------------------- */
+
+static int begin(struct rootd *r, const struct ipc_image_begin *m, int *ret_fd, struct error *err) {
+        char hidden[HIDDEN_SIZE];
+        if (!id_valid(m->id) || !id_valid(m->image))
+                return error_set(err, -EINVAL, "\"%s\" or \"%s\" is not an id", m->id, m->image);
+        const struct placement *p = placement_find(r, m->id);
+        if (!p || p->rec.state != RECORD_LIVE || p->imaging)
+                return error_set(err, p ? -EBUSY : -ENOENT, "sandbox %s is not there to be saved", m->id);
+        hidden_name(m->image, hidden);
+        int res = fd_remove_tree_at(r->dirs.checkpoints, hidden, err);
+        if (res < 0)
+                return res;
+        if (mkdirat(r->dirs.checkpoints, hidden, 0700) < 0)
+                return error_errno(err, errno, "cannot make a folder");
+        _cleanup_fd_ int dir = fd_open_beneath(r->dirs.checkpoints, hidden, O_RDONLY | O_DIRECTORY, 0, err);
+        if (dir < 0)
+                return dir;
+        int fd = openat(dir, "state", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+        if (fd < 0)
+                return error_errno(err, errno, "cannot make a file");
+        *ret_fd = fd;
+        return 0;
+}
+
+void image_begin_handle(struct rootd *r, const struct ticket *t, const struct ipc_image_begin *m) {
+        struct error e = ERROR_INIT;
+        _cleanup_fd_ int fd = -EBADF;
+        if (begin(r, m, &fd, &e) < 0)
+                ticket_error(r, t, &e);
+        else
+                ticket_fd(r, t, fd);
+        fault_point("image", 7);
+}
+
+/* ---- IMAGE_REMOVE --------------------------------------------------------------------------- */
+
+struct removal {
+        struct rootd *rootd;
+        struct ticket ticket;
+        char name[ID_SIZE];
+};
+
+static int remove_work(struct rootd *r, void *arg, struct error *err) {
+        const struct removal *x = arg;
+        char hidden[HIDDEN_SIZE];
+        hidden_name(x->name, hidden);
+        int res = fd_remove_tree_at(r->dirs.checkpoints, hidden, err);
+        if (res < 0)
+                return res;
+        /* Not half there for a moment. */
+        if (renameat(r->dirs.checkpoints, x->name, r->dirs.checkpoints, hidden) < 0)
+                return errno == ENOENT ? 0 : error_errno(err, errno, "cannot remove image %s", x->name);
+        return fd_remove_tree_at(r->dirs.checkpoints, hidden, err);
+}
+
+static void on_removed(void *arg, const struct error *e) {
+        struct removal *x = arg;
+        if (e)
+                ticket_error(x->rootd, &x->ticket, e);
+        else
+                ticket_ok(x->rootd, &x->ticket);
+        free(x);
+}
+
+void image_remove_handle(struct rootd *r, const struct ticket *t, const struct ipc_image_remove *m) {
+        struct error e = ERROR_INIT;
+        struct removal *x = id_valid(m->image) ? calloc(1, sizeof *x) : NULL;
+        if (!x) {
+                (void) error_set(&e, -EINVAL, "\"%s\" is not an image, or out of memory", m->image);
+                ticket_error(r, t, &e);
+                return;
+        }
+        *x = (struct removal){ .rootd = r, .ticket = *t };
+        (void) str_copy(x->name, sizeof x->name, m->image);
+        if (job_start(r, remove_work, on_removed, x, &e) < 0)
+                on_removed(x, &e);
+}
+
+/* ---- IMAGES --------------------------------------------------------------------------------- */
+
+static int by_name(const void *a, const void *b) {
+        return memcmp(a, b, ID_SIZE);
+}
+
+static int collect(const struct rootd *r, const char *after, struct buf *out) {
+        int fd = openat(r->dirs.checkpoints, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), res = 0;
+        DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
+        if (!d) {
+                (void) fd_close(fd);
+                return -errno;
+        }
+        for (const struct dirent *e; res == 0 && (e = readdir(d));)
+                if (id_valid(e->d_name) && strcmp(e->d_name, after) > 0)
+                        res = buf_append(out, e->d_name, ID_SIZE);
+        (void) closedir(d);
+        return res;
+}
+
+void images_handle(struct rootd *r, const struct ticket *t, const struct ipc_images *m) {
+        static uint8_t body[IPC_IMAGES_PAGE * ID_SIZE + 64];
+        _cleanup_buf_ struct buf all = BUF_INIT(SIZE_MAX / 2), page = BUF_INIT(sizeof body);
+        struct error e = ERROR_INIT;
+        size_t n;
+        int res = collect(r, m->after, &all);
+        char *names = res == 0 ? (char *) (uintptr_t) buf_data(&all) : NULL;
+        size_t count = all.len / ID_SIZE;
+        if (count > 0 && names)
+                qsort(names, count, ID_SIZE, by_name);
+        for (size_t i = 0; res == 0 && i < count && i < IPC_IMAGES_PAGE; i++)
+                res = buf_printf(&page, "%s\n", names + i * ID_SIZE);
+        const struct ipc_placement_list list = { .ids = buf_data(&page), .ids_n = page.len };
+        if (res == 0)
+                res = ipc_placement_list_encode(&list, body, sizeof body, &n);
+        if (res < 0) {
+                (void) error_errno(&e, res, "cannot list the images");
+                ticket_error(r, t, &e);
+                return;
+        }
+        ticket_send(r, t, body, n);
+}

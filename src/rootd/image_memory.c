@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "rootd/image_memory.h"
+
+/*
+ * Guest memory is a private mapping of a file that is never changed: a template's, or that of the image the
+ * sandbox was restored from. Pages that were written are the process's own: in /proc/PID/pagemap present or
+ * swapped, without bit 61 (page of a file). Everything else is still what the file says.
+ *
+ * The VM may have been taken over. Nothing of what is read here is looked at: the mapping is found by the
+ * kernel's word about sizes, its pages are copied, and whatever a VM mapped there itself becomes its
+ * own memory and nobody else's. The file is opened by the kernel's link to it, so that it need not have a
+ * name any more.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "rootd/disk.h"
+
+#define PAGE 4096u
+#define PM_PRESENT (1ull << 63)
+#define PM_SWAPPED (1ull << 62)
+#define PM_FILE (1ull << 61)
+#define PIECE (1u << 20)
+#define ENTRIES (PIECE / PAGE) /* of pagemap, read at one time */
+#define MAPPINGS_MAX 65536     /* of a process: the kernel's own limit */
+
+struct mapping {
+        uint64_t start;
+        int file; /* open */
+};
+
+/* "START-END" in hex, as the kernel names them. */
+static int parse_range(const char *name, uint64_t *ret_start, uint64_t *ret_end) {
+        char *end;
+        *ret_start = strtoull(name, &end, 16);
+        if (end == name || *end != '-')
+                return -EINVAL;
+        const char *second = end + 1;
+        *ret_end = strtoull(second, &end, 16);
+        return end == second || *end || *ret_end <= *ret_start ? -EINVAL : 0;
+}
+
+static int find_mapping(int proc, uint64_t bytes, struct mapping *ret, struct error *err) {
+        int fd = openat(proc, "map_files", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
+        if (!d) {
+                (void) fd_close(fd);
+                return error_errno(err, errno, "cannot look at the VM's mappings");
+        }
+        int r = error_set(err, -ENOENT, "the VM has no memory of %llu bytes", (unsigned long long) bytes);
+        const struct dirent *e;
+        for (unsigned n = 0; r < 0 && n < MAPPINGS_MAX && (e = readdir(d)); n++) {
+                uint64_t start, end;
+                struct stat st;
+                if (parse_range(e->d_name, &start, &end) < 0 || end - start != bytes)
+                        continue;
+                _cleanup_fd_ int file = openat(dirfd(d), e->d_name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+                if (file < 0 || fstat(file, &st) < 0 || !S_ISREG(st.st_mode) || (uint64_t) st.st_size != bytes)
+                        continue;
+                *ret = (struct mapping){ .start = start, .file = fd_steal(&file) };
+                r = 0;
+        }
+        (void) closedir(d);
+        return r;
+}
+
+static int read_at(int fd, void *data, size_t n, uint64_t at) {
+        for (size_t got = 0; got < n;) {
+                ssize_t r = pread(fd, (char *) data + got, n - got, (off_t) (at + got));
+                if (r < 0 && errno == EINTR)
+                        continue;
+                if (r <= 0)
+                        return r < 0 ? -errno : -EIO;
+                got += (size_t) r;
+        }
+        return 0;
+}
+
+static int write_at(int fd, const void *data, size_t n, uint64_t at) {
+        for (size_t put = 0; put < n;) {
+                ssize_t r = pwrite(fd, (const char *) data + put, n - put, (off_t) (at + put));
+                if (r < 0 && errno == EINTR)
+                        continue;
+                if (r <= 0)
+                        return r < 0 ? -errno : -EIO;
+                put += (size_t) r;
+        }
+        return 0;
+}
+
+struct copy {
+        int mem, pagemap, out;
+        uint64_t start;
+        struct image_memory done;
+        uint64_t entries[ENTRIES];
+        uint8_t data[PIECE];
+};
+
+static bool is_private(uint64_t entry) {
+        return (entry & (PM_PRESENT | PM_SWAPPED)) && !(entry & PM_FILE);
+}
+
+/* The private pages of one piece, run by run. */
+static int copy_piece(struct copy *c, uint64_t at, size_t pages, struct error *err) {
+        int r = read_at(c->pagemap, c->entries, pages * sizeof c->entries[0], (c->start + at) / PAGE * sizeof c->entries[0]);
+        if (r < 0)
+                return error_errno(err, r, "cannot see which pages are the VM's own");
+        for (size_t i = 0; i < pages;) {
+                size_t n = 0;
+                while (i + n < pages && is_private(c->entries[i + n]))
+                        n++;
+                if (n == 0) {
+                        i++;
+                        continue;
+                }
+                uint64_t from = at + i * PAGE;
+                r = read_at(c->mem, c->data, n * PAGE, c->start + from);
+                if (r < 0)
+                        return error_errno(err, r, "cannot read the VM's memory");
+                r = write_at(c->out, c->data, n * PAGE, from);
+                if (r < 0)
+                        return error_errno(err, r, "cannot write the VM's memory");
+                c->done.private_bytes += n * PAGE;
+                c->done.written_bytes += n * PAGE;
+                i += n;
+        }
+        return 0;
+}
+
+static int copy_private(int proc, uint64_t start, uint64_t bytes, int out, struct image_memory *ret, struct error *err) {
+        _cleanup_fd_ int mem = openat(proc, "mem", O_RDONLY | O_CLOEXEC);
+        _cleanup_fd_ int pagemap = openat(proc, "pagemap", O_RDONLY | O_CLOEXEC);
+        if (mem < 0 || pagemap < 0)
+                return error_errno(err, errno, "cannot open the VM's memory");
+        _cleanup_free_ struct copy *c = malloc(sizeof *c);
+        if (!c)
+                return error_set(err, -ENOMEM, "out of memory");
+        c->mem = mem;
+        c->pagemap = pagemap;
+        c->out = out;
+        c->start = start;
+        c->done = (struct image_memory){ 0 };
+        for (uint64_t at = 0; at < bytes; at += PIECE) {
+                uint64_t left = bytes - at;
+                int r = copy_piece(c, at, (size_t) (left < PIECE ? left : PIECE) / PAGE, err);
+                if (r < 0)
+                        return r;
+        }
+        *ret = c->done;
+        return 0;
+}
+
+int image_memory_save(pid_t pid, uint64_t bytes, int dir, struct image_memory *ret, struct error *err) {
+        char path[32];
+        struct mapping m = { .file = -EBADF };
+        _cleanup_fd_ int out = -EBADF;
+        uint64_t size;
+        (void) snprintf(path, sizeof path, "/proc/%d", pid);
+        _cleanup_fd_ int proc = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (proc < 0)
+                return error_errno(err, errno, "the VM's process is gone");
+        int r = find_mapping(proc, bytes, &m, err);
+        if (r < 0)
+                return r;
+        _cleanup_fd_ int file = m.file;
+        r = disk_clone(file, dir, "mem", 0, 0, &out, &size, err);
+        return r < 0 ? r : copy_private(proc, m.start, bytes, out, ret, err);
+}

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/error.h"
+
+/* How much of a VM's memory is its own, and how much was written for it. */
+struct image_memory {
+        uint64_t private_bytes, written_bytes;
+};
+
+/*
+ * Makes dir/mem from the memory of a paused VM: a reflink of the file that its process has mapped for
+ * it, with the pages over it that are the process's own. `bytes` is the size of the guest's memory.
+ */
+int image_memory_save(pid_t pid, uint64_t bytes, int dir, struct image_memory *ret, struct error *err);

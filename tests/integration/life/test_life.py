@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pause, suspend and stop, and the ways back, with real VMs."""
+import os
+import time
+
+import pytest
+
+from conftest import MB, until
+
+COUNTER = 'i=0; while :; do i=$((i+1)); echo $i $(date +%s) >>/tmp/count; sleep 0.1; done'
+
+
+def counts(h, s):
+    return [tuple(map(int, line.split())) for line in h.sh(s, 'cat /tmp/count').splitlines() if len(line.split()) == 2]
+
+
+def counting(h, **kw):
+    s = h.create(**kw)
+    h.background(s, COUNTER)
+    until(lambda: int(h.sh(s, 'cat /tmp/count 2>/dev/null | wc -l')) > 3, what='the counter')
+    return s
+
+
+def goes_on(h, s, before):
+    """The counter goes on from where it was, every number once."""
+    c = until(lambda: (x := counts(h, s))[-1][0] > before[-1][0] + 3 and x, what='the counter')
+    assert [x[0] for x in c] == list(range(1, len(c) + 1))
+    assert abs(c[-1][1] - time.time()) <= 2
+    return c
+
+
+def test_pause_and_resume(host):
+    h, s = host, None
+    s = counting(h)
+    before = counts(h, s)
+    r = h.change(s, 'pause')
+    assert r['sandbox']['state'] == 'paused' and r['operation']['kind'] == 'pause'
+    r = h.post(f'/v1/sandboxes/{s}/pause')
+    assert r.status == 409 and r.json['error']['code'] == 'conflict' and 'is paused' in r.json['error']['message']
+    r = h.post(f'/v1/sandboxes/{s}/commands', {'cmd': 'true'})
+    assert r.status == 409 and 'is paused' in r.json['error']['message']
+    assert h.post(f'/v1/sandboxes/{s}/restore').status == 409
+    assert h.post(f'/v1/sandboxes/{s}/start').status == 409
+    time.sleep(2)
+    r = h.change(s, 'resume')
+    assert r['sandbox']['state'] == 'running'
+    goes_on(h, s, before)
+
+
+def test_suspend_and_restore(host):
+    h = host
+    s = counting(h, env={'A': 'b'}, name='one')
+    h.sh(s, 'echo kept >/root/file')
+    h.background(s, 'exec 3</root/file; sleep 3600 & echo $! >/tmp/pid; while :; do nc -l -p 4000 -e cat; done')
+    until(lambda: h.sh(s, 'cat /tmp/pid 2>/dev/null || echo').strip(), what='the pid')
+    pid = h.sh(s, 'cat /tmp/pid').strip()
+    before = counts(h, s)
+    op = h.change(s, 'suspend')['operation']
+    assert op['result']['written_bytes'] <= 1.3 * op['result']['private_bytes']
+    left = h.left()
+    assert left['run'] == [] and left['disks'] == [] and left['images'] == [op['id']]
+    assert sorted(os.listdir(os.path.join(h.data, 'checkpoints', op['id']))) == ['disk.img', 'mem', 'state']
+    time.sleep(2)
+    for verb in ('suspend', 'pause', 'resume', 'start'):
+        r = h.post(f'/v1/sandboxes/{s}/{verb}')
+        assert r.status == 409 and 'is suspended' in r.json['error']['message'], r
+    h.change(s, 'restore')
+    c = goes_on(h, s, before)
+    assert max(b[1] - a[1] for a, b in zip(c, c[1:])) >= 2
+    assert h.sh(s, f'cat /root/file; kill -0 {pid} && echo alive; echo $A; hostname').split() == ['kept', 'alive', 'b', 'one']
+    until(lambda: h.left()['images'] == [], what='removal of the image')
+    # And again: what was restored is the base of the next one.
+    before = counts(h, s)
+    h.change(s, 'suspend')
+    h.change(s, 'wake')
+    goes_on(h, s, before)
+    h.delete(s)
+    assert h.left() == {'run': [], 'disks': [], 'images': []}
+
+
+def test_suspend_of_a_paused_one(host):
+    h = host
+    s = counting(h)
+    before = counts(h, s)
+    h.change(s, 'pause')
+    h.change(s, 'suspend')
+    h.change(s, 'restore')
+    goes_on(h, s, before)
+
+
+def test_stop_and_start(host):
+    h = host
+    s = h.create(name='box', env={'A': 'b'})
+    h.sh(s, 'echo kept >/root/file')
+    h.change(s, 'stop')
+    assert h.left()['run'] == [] and len(h.left()['images']) == 1
+    h.change(s, 'start')
+    assert h.sh(s, 'cat /root/file; echo $A; hostname').split() == ['kept', 'b', 'box']
+    # One that was booted can be suspended: its memory is all its own.
+    before = counting_in(h, s)
+    r = h.change(s, 'suspend')['operation']['result']
+    assert r['private_bytes'] < 100 * MB
+    h.change(s, 'restore')
+    goes_on(h, s, before)
+    h.change(s, 'pause')
+    h.change(s, 'stop')
+    h.change(s, 'wake')
+    h.change(s, 'suspend')
+    h.change(s, 'stop')  # the memory is given up
+    h.change(s, 'start')
+    assert h.sh(s, 'cat /root/file').strip() == 'kept'
+
+
+def counting_in(h, s):
+    h.background(s, COUNTER)
+    until(lambda: int(h.sh(s, 'cat /tmp/count 2>/dev/null | wc -l')) > 3, what='the counter')
+    return counts(h, s)
+
+
+def test_attached_over_a_suspend(host):
+    """The stream is cut, not ended; attaching again from what was seen gives all that came meanwhile."""
+    h = host
+    s = h.create()
+    p = h.prepare(s, '/bin/sh', ['-c', 'i=0; while [ $i -lt 60 ]; do i=$((i+1)); echo line $i; sleep 0.1; done'])
+    a = h.attach(p)
+    got = b''
+    while got.count(b'\n') < 5:
+        kind, data = a.frame()
+        got += data[8:] if kind == 0x11 else b''
+    h.change(s, 'suspend')
+    out, code = a.all()
+    assert code is None and a.error
+    got += out
+    assert h.attach(p).status == 409
+    h.change(s, 'restore')
+    b = h.attach(p, len(got))
+    assert b.status == 101
+    rest, code = b.all()
+    assert code == 0
+    assert (got + rest).decode() == ''.join(f'line {i}\n' for i in range(1, 61))
+
+
+def test_over_a_restart_of_everything(host):
+    """As after a restart of the host: no process is left, the files are."""
+    h = host
+    s = counting(h)
+    before = counts(h, s)
+    h.change(s, 'suspend')
+    h.stop()
+    h.start_rootd().start_cspaced()
+    assert h.state(s) == 'suspended'
+    h.change(s, 'restore')
+    goes_on(h, s, before)
+
+
+def test_paused_over_a_restart(host):
+    h = host
+    s = counting(h)
+    before = counts(h, s)
+    h.change(s, 'pause')
+    h.kill_cspaced()
+    h.kill_rootd()
+    h.start_rootd().start_cspaced()
+    assert h.state(s) == 'paused'
+    os.kill(h.pids(s)[0], 9)
+    h.change(s, 'resume')
+    goes_on(h, s, before)
+
+
+def test_vm_lost_and_started_again(host):
+    h = host
+    s = h.create()
+    h.sh(s, 'echo kept >/root/file; sync')
+    os.kill(h.pids(s)[1], 9)
+    h.settled(s, 'failed')
+    until(lambda: len(h.left()['images']) == 1 and h.left()['run'] == [], what='the disk as an image')
+    h.change(s, 'start')
+    assert h.sh(s, 'cat /root/file').strip() == 'kept'
+
+
+@pytest.mark.parametrize('verbs', [(), ('pause',), ('suspend',), ('stop',), ('suspend', 'restore'), ('stop', 'start')])
+def test_delete_in_every_state(host, verbs):
+    h = host
+    s = h.create()
+    for v in verbs:
+        h.change(s, v)
+    began = time.monotonic()
+    h.delete(s)
+    assert time.monotonic() - began < 15
+    until(lambda: h.left() == {'run': [], 'disks': [], 'images': []}, what='nothing')
+
+
+@pytest.mark.parametrize('verb,first', [('pause', ()), ('resume', ('pause',)), ('suspend', ()), ('restore', ('suspend',)),
+                                        ('stop', ()), ('start', ('stop',))])
+def test_delete_in_the_middle(host, verb, first):
+    h = host
+    s = h.create()
+    for v in first:
+        h.change(s, v)
+    r = h.post(f'/v1/sandboxes/{s}/{verb}')
+    assert r.status == 202 and r.json['sandbox']['state'].endswith('ing')
+    h.delete(s)
+    op = h.get(f'/v1/operations/{r.json["operation"]["id"]}').json
+    assert op['state'] in ('failed', 'succeeded') and (op['state'] == 'succeeded' or op['error']['code'] == 'canceled')
+    until(lambda: h.left() == {'run': [], 'disks': [], 'images': []}, what='nothing')
+
+
+def test_idempotent(host):
+    h = host
+    s = h.create()
+    key = {'Idempotency-Key': 'once'}
+    a = h.post(f'/v1/sandboxes/{s}/pause?wait=60', headers=key)
+    b = h.post(f'/v1/sandboxes/{s}/pause?wait=60', headers=key)
+    assert a.status == b.status == 200 and a.json['operation']['id'] == b.json['operation']['id']
