@@ -136,6 +136,9 @@ struct policy;
  * place: `rules[3].hosts[0]: ...`). ctx may be NULL. */
 int policy_parse(const void *json, size_t n, const struct policy_context *ctx, struct policy **ret, struct error *err);
 int policy_compile(const json_t *j, const struct policy_context *ctx, struct policy **ret, struct error *err);
+/* What `--allow HOST` given n times means, as JSON ({"rules":[...]}; none for n == 0); a new reference, NULL: no
+ * memory. It is checked where it is compiled. */
+json_t *policy_json_of_hosts(const char *const *hosts, size_t n);
 struct policy *policy_ref(struct policy *p);
 void policy_unref(struct policy *p); /* NULL is fine */
 void policy_unrefp(struct policy **p);
@@ -167,7 +170,8 @@ struct policy_verdict policy_request(const struct policy *p, const struct host *
 /*
  * Dial time: a is what `host` resolved to (or is), `allowed` the verdict that let the connection through,
  * `own` this host's ranges. Refused unless a is public, or the allowing rule is marked `"internal": true` and
- * has a CIDR with a in it; and if a rule before the allowing one denies a by CIDR. Loopback, link-local and
+ * has a CIDR with a in it; and if a rule before the allowing one denies a by CIDR. A request whose verdict names
+ * another rule than the one its upstream connection was dialled under is to be asked again. Loopback, link-local and
  * the metadata addresses need the whole CIDR within that class to be listed (0.0.0.0/0 does not list them).
  * ret_class may be NULL.
  */

@@ -589,6 +589,17 @@ int policy_parse(const void *json, size_t n, const struct policy_context *ctx, s
         return r == 0 ? policy_compile(j, ctx, ret, err) : r;
 }
 
+json_t *policy_json_of_hosts(const char *const *hosts, size_t n) {
+        _cleanup_json_ json_t *list = json_array();
+
+        if (n == 0)
+                return json_pack("{s:[]}", "rules");
+        for (size_t i = 0; i < n; i++)
+                if (json_array_append_new(list, json_string(hosts[i])) < 0)
+                        return NULL;
+        return json_pack("{s:[{s:s,s:s,s:O}]}", "rules", "name", "allow", "action", "allow", "hosts", list);
+}
+
 struct policy *policy_ref(struct policy *p) {
         if (p)
                 p->refs++;

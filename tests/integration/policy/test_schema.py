@@ -52,9 +52,9 @@ VALUES = {
 TOP_VALUES = {'version': [1, 2, '1', None], 'limits': VALUES['limits'], 'rules': [[], {}, None, [1], 'x'], 'rule': [[]]}
 
 
-def parser(policies):
+def parser(policies, *args):
     text = ''.join(json.dumps(p) + '\n' for p in policies)
-    r = subprocess.run([DUMP], input=text, capture_output=True, text=True, check=True, timeout=120)
+    r = subprocess.run([DUMP, *args], input=text, capture_output=True, text=True, check=True, timeout=120)
     out = r.stdout.splitlines()
     assert len(out) == len(policies)
     return out
@@ -137,19 +137,30 @@ def test_keys_are_the_same(where):
     assert 'surprise' in said[-1]
 
 
-def examples():
-    with open(os.path.join(TOP, 'docs', 'egress.md'), encoding='utf-8') as f:
+def examples(page):
+    with open(os.path.join(TOP, 'docs', page), encoding='utf-8') as f:
         return [json.loads(block) for block in re.findall(r'```json\n(.*?)```', f.read(), re.S)]
 
 
 def test_examples_of_the_page():
     """What docs/egress.md shows is accepted by both."""
-    found = examples()
+    found = examples('egress.md')
     assert len(found) >= 5
     validator = jsonschema.Draft202012Validator(SCHEMA)
     for example, said in zip(found, parser(found)):
         assert said == 'ok', (said, example)
         validator.validate(example)
+
+
+def test_examples_of_bindings():
+    found = examples('credentials.md')
+    assert found
+    # Each way of injection that the page's table shows, too.
+    with open(os.path.join(TOP, 'docs', 'credentials.md'), encoding='utf-8') as f:
+        shown = [json.loads(i) for i in re.findall(r'^\| `(\{"as".*?\})` \|', f.read(), re.M)]
+    assert len(shown) == 3
+    found += [dict(found[0], inject=i) for i in shown]
+    assert parser([[b] for b in found], 'bindings') == ['ok'] * len(found)
 
 
 def test_page_is_complete():

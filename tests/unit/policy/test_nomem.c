@@ -108,6 +108,13 @@ static int parse_preset(void) {
         return r;
 }
 
+static int of_hosts(void) {
+        json_t *j = policy_json_of_hosts(preset_hosts, 2);
+        int r = j ? 0 : -ENOMEM;
+        json_decref(j);
+        return r;
+}
+
 static int request(void) {
         struct host h;
         host_parse("w.a.test", 8, &h, NULL);
@@ -232,6 +239,7 @@ static void test_all(void **state) {
         (void) state;
         each("parse", parse);
         each("parse_preset", parse_preset);
+        each("of_hosts", of_hosts);
         each("request", request);
         each("explain", explain);
         each("load", load);

@@ -181,11 +181,169 @@ static void test_long(void **state) {
         assert_int_equal(ask("/*", target), PATH_YES);
 }
 
+/* --- against plain models ----------------------------------------------------------------- */
+
+/* Patterns by the words of docs/egress.md, without a thought for speed. */
+static bool plain_glob(const char *p, const char *s) {
+        if (*p == '\0')
+                return *s == '\0';
+        if (p[0] == '/' && p[1] == '\0' && *s == '/')
+                return true;
+        if (p[0] == '*' && p[1] == '*')
+                return plain_glob(p + 2, s) || (*s && plain_glob(p, s + 1));
+        if (*p == '*')
+                return plain_glob(p + 1, s) || (*s && *s != '/' && plain_glob(p, s + 1));
+        return *s == *p && plain_glob(p + 1, s + 1);
+}
+
+/* Next text over an alphabet, shortest first; false after the last of the longest. */
+static bool next_text(char *s, const char *alphabet, size_t longest) {
+        size_t n = strlen(s);
+        for (size_t i = n; i-- > 1;) {
+                const char *c = strchr(alphabet, s[i]);
+                if (c[1]) {
+                        s[i] = c[1];
+                        return true;
+                }
+                s[i] = alphabet[0];
+        }
+        if (n == longest)
+                return false;
+        s[n] = alphabet[0];
+        s[n + 1] = '\0';
+        return true;
+}
+
+static void test_every_small_glob(void **state) {
+        char pattern[8] = "/";
+        unsigned compared = 0;
+        (void) state;
+        do {
+                char *compiled = NULL;
+                if (path_pattern(pattern, &compiled, NULL) < 0)
+                        continue; /* "//", "***" */
+                char target[8] = "/";
+                do {
+                        if (strstr(target, "//"))
+                                continue;
+                        struct path *p = path_read(target);
+                        bool want = plain_glob(pattern, target);
+                        if (path_match(p, (const char *const *) &compiled, 1) != (want ? PATH_YES : PATH_NO))
+                                fail_msg("%s on %s is not %d", pattern, target, want);
+                        path_free(p);
+                        compared++;
+                } while (next_text(target, "/ab", 6));
+                free(compiled);
+        } while (next_text(pattern, "/a*", 6));
+        assert_true(compared > 20000);
+}
+
+/* What servers do to a path before they look at it, in any combination. */
+enum {
+        ONCE_MORE = 1,      /* decode twice */
+        SLASHES_FIRST = 2,  /* decode before splitting into segments */
+        BACKSLASH = 4,      /* is a slash */
+        PARAMS = 8,         /* ";..." is no part of a segment */
+        MERGE = 16,         /* empty segments vanish */
+        DOTS = 32,          /* are resolved */
+        MODELS = 64
+};
+
+static int nibble(char c) {
+        return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+static void lenient_decode(char *s, bool keep_slash) {
+        char *to = s;
+        for (; *s; s++) {
+                int hi = *s == '%' ? nibble(s[1]) : -1, lo = hi >= 0 ? nibble(s[2]) : -1;
+                char c = (char) (hi << 4 | lo);
+                if (lo < 0 || (keep_slash && c == '/')) {
+                        *to++ = *s;
+                        continue;
+                }
+                *to++ = c;
+                s += 2;
+        }
+        *to = '\0';
+}
+
+static void as_server(const char *raw, unsigned model, char *out) {
+        char text[256];
+        char *segments[128];
+        size_t n = 0;
+        strcpy(text, raw);
+        lenient_decode(text, !(model & SLASHES_FIRST));
+        if (model & ONCE_MORE)
+                lenient_decode(text, !(model & SLASHES_FIRST));
+        for (char *c = text; model & BACKSLASH && *c; c++)
+                *c = *c == '\\' ? '/' : *c;
+        for (char *s = text + 1, *end; s; s = end ? end + 1 : NULL) {
+                end = strchr(s, '/');
+                if (end)
+                        *end = '\0';
+                if (model & PARAMS)
+                        s[strcspn(s, ";")] = '\0';
+                if (*s == '\0' && end && model & MERGE)
+                        continue;
+                if (model & DOTS && (strcmp(s, ".") == 0 || strcmp(s, "..") == 0)) {
+                        if (s[1] && n > 0)
+                                n--;
+                        if (end)
+                                continue;
+                        s = text + strlen(text); /* "/a/.." is "/" of what is left */
+                        *s = '\0';
+                }
+                segments[n++] = s;
+        }
+        *out = '\0';
+        for (size_t i = 0; i < n; i++)
+                out = stpcpy(stpcpy(out, "/"), segments[i]);
+        if (n == 0)
+                strcpy(out, "/");
+}
+
+/* Whatever a server makes of a path: if the rule says yes, it is what the rule means; if it says no, it is not. */
+static void test_as_servers_read(void **state) {
+        static const char *const pieces[] = { "/", "/", "/", "a", "b", "a", "..", ".", "%2e", "%2e%2e", "%2f", "%2F", ";", ";a", "//", "%25", "%", "\\",
+                                              "%5c", "%61", "%3b", "%252e", "%252f", "c" };
+        static const char *const patterns[] = { "/a/", "/a", "/a/*", "/a/**", "/a/b", "/*/b", "/**/b", "/**a", "/" };
+        unsigned x = 1, yes = 0, no = 0;
+        (void) state;
+        for (unsigned round = 0; round < 60000; round++) {
+                char raw[128] = "/", seen[256];
+                x = x * 1664525 + 1013904223;
+                for (unsigned i = 0, n = 1 + (x >> 16) % 8; i < n; i++) {
+                        x = x * 1664525 + 1013904223;
+                        strcat(raw, pieces[(x >> 16) % ARRAY_SIZE(pieces)]);
+                }
+                const char *pattern = patterns[round % ARRAY_SIZE(patterns)];
+                enum path_match m = ask(pattern, raw);
+                if (m == PATH_AMBIGUOUS)
+                        continue;
+                yes += m == PATH_YES ? 1 : 0;
+                no += m == PATH_NO ? 1 : 0;
+                for (unsigned model = 0; model < MODELS; model++) {
+                        as_server(raw, model, seen);
+                        /* An encoded slash that is none is a character of its segment. */
+                        for (char *c; (c = strcasestr(seen, "%2f"));) {
+                                *c = '_';
+                                memmove(c + 1, c + 3, strlen(c + 3) + 1);
+                        }
+                        if (plain_glob(pattern, seen) != (m == PATH_YES))
+                                fail_msg("%s on %s is %d, but a server (%u) sees %s", pattern, raw, m, model, seen);
+                }
+        }
+        assert_true(yes > 1000 && no > 1000);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_match),
                 cmocka_unit_test(test_patterns),
                 cmocka_unit_test(test_long),
+                cmocka_unit_test(test_every_small_glob),
+                cmocka_unit_test(test_as_servers_read),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
 }

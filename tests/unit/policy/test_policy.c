@@ -359,6 +359,25 @@ static void test_presets(void **state) {
         CHECK("'@empty'", { "dns deb.mirror.test", "deny default no_rule" }, { "connect 1.2.3.4 443 tls", "deny default address_literal" });
 }
 
+static void test_of_hosts(void **state) {
+        static const char *const hosts[] = { "@packages", "*.a.test", "b.test:8443" };
+        _cleanup_policy_ struct policy *p = NULL, *none = NULL;
+        (void) state;
+        _cleanup_json_ json_t *j = policy_json_of_hosts(hosts, 3), *empty = policy_json_of_hosts(NULL, 0), *bad;
+        char got[256];
+        assert_int_equal(policy_compile(j, &context, &p, NULL), 0);
+        answer(p, "dns x.a.test", got, sizeof got);
+        assert_string_equal(got, "allow allow rule");
+        answer(p, "connect b.test 8443 unknown", got, sizeof got);
+        assert_string_equal(got, "ask allow rule http tls");
+        assert_int_equal(policy_compile(empty, &context, &none, NULL), 0);
+        assert_int_equal(policy_n_rules(none), 0);
+        /* Not UTF-8: a JSON string cannot hold it. */
+        static const char *const junk[] = { "a.test", "\xff" };
+        bad = policy_json_of_hosts(junk, 2);
+        assert_null(bad);
+}
+
 /* --- addresses --------------------------------------------------------------------------- */
 
 static void freep(struct address_set **s) {
@@ -540,7 +559,7 @@ int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_refused),   cmocka_unit_test(test_sizes),     cmocka_unit_test(test_default),
                 cmocka_unit_test(test_hosts),     cmocka_unit_test(test_order),     cmocka_unit_test(test_protocols),
-                cmocka_unit_test(test_requests),  cmocka_unit_test(test_notes),     cmocka_unit_test(test_presets),
+                cmocka_unit_test(test_requests),  cmocka_unit_test(test_notes),     cmocka_unit_test(test_presets),   cmocka_unit_test(test_of_hosts),
                 cmocka_unit_test(test_literals),  cmocka_unit_test(test_dial),      cmocka_unit_test(test_limits),
                 cmocka_unit_test(test_explain),   cmocka_unit_test(test_reasons),
         };
