@@ -30,15 +30,16 @@ static bool same_place(const struct piece *x, const struct piece *y, const struc
                !suspect_any(s, x->block, (end - off / bs * bs + bs - 1) / bs);
 }
 
-static int bytes_equal(struct hfile *a, struct hfile *b, uint64_t off, uint64_t end, uint8_t *buf) {
+/* buf holds two chunks. */
+static int bytes_equal(struct hfile *a, struct hfile *b, uint64_t off, uint64_t end, uint8_t *buf, size_t chunk) {
         while (off < end) {
-                size_t n = end - off < CHUNK_BYTES ? (size_t) (end - off) : CHUNK_BYTES;
+                size_t n = end - off < chunk ? (size_t) (end - off) : chunk;
                 int r = hfile_read(a, off, buf, n);
                 if (r == 0)
-                        r = hfile_read(b, off, buf + CHUNK_BYTES, n);
+                        r = hfile_read(b, off, buf + chunk, n);
                 if (r < 0)
                         return r;
-                if (memcmp(buf, buf + CHUNK_BYTES, n) != 0)
+                if (memcmp(buf, buf + chunk, n) != 0)
                         return 0;
                 off += n;
         }
@@ -48,7 +49,8 @@ static int bytes_equal(struct hfile *a, struct hfile *b, uint64_t off, uint64_t 
 int content_equal(struct hfile *a, struct hfile *b, const struct suspect *s, uint64_t *budget) {
         if (a->size != b->size)
                 return 0;
-        _cleanup_free_ uint8_t *buf = malloc(2 * (size_t) CHUNK_BYTES);
+        size_t chunk = a->size < CHUNK_BYTES ? (size_t) a->size + 1 : CHUNK_BYTES;
+        _cleanup_free_ uint8_t *buf = malloc(2 * chunk);
         if (!buf)
                 return -ENOMEM;
         for (uint64_t off = 0; off < a->size;) {
@@ -62,7 +64,7 @@ int content_equal(struct hfile *a, struct hfile *b, const struct suspect *s, uin
                                 return -EDQUOT;
                         *budget -= end - off;
                 }
-                int r = skip ? 1 : bytes_equal(a, b, off, end, buf);
+                int r = skip ? 1 : bytes_equal(a, b, off, end, buf, chunk);
                 if (r <= 0)
                         return r;
                 off = end;

@@ -32,7 +32,8 @@ static bool is_hole(const struct hfile *f, uint64_t off, uint64_t *end) {
 }
 
 int extract_bytes(struct hfile *f, struct output *out, struct error *err) {
-        _cleanup_free_ uint8_t *buf = malloc(CHUNK_BYTES);
+        size_t chunk = f->size < CHUNK_BYTES ? (size_t) f->size + 1 : CHUNK_BYTES;
+        _cleanup_free_ uint8_t *buf = malloc(chunk);
         uint64_t end = 0;
         int r = 0;
 
@@ -44,7 +45,7 @@ int extract_bytes(struct hfile *f, struct output *out, struct error *err) {
                         off = end;
                         continue;
                 }
-                size_t n = end - off < CHUNK_BYTES ? (size_t) (end - off) : CHUNK_BYTES;
+                size_t n = end - off < chunk ? (size_t) (end - off) : chunk;
                 r = hfile_read(f, off, buf, n);
                 if (r < 0)
                         return error_errno(err, r, "the file cannot be read");

@@ -7,7 +7,7 @@
 #include "hfile.h"
 
 struct step {
-        struct hinode inode;
+        uint32_t ino;
         size_t path_n; /* length of the path up to here */
 };
 
@@ -15,6 +15,7 @@ struct way {
         struct hfs *fs;
         struct step steps[HISTORY_DEPTH_MAX];
         size_t n;
+        struct hinode here; /* of the last step */
         char path[LIMIT_PATH]; /* "" is the root */
         char rest[2 * LIMIT_PATH];
         unsigned links;
@@ -67,9 +68,10 @@ static int follow(struct way *w, const struct hinode *link) {
         memmove(w->rest + n + 1, w->rest, rest_n + 1);
         memcpy(w->rest, target, n);
         w->rest[n] = '/';
-        if (target[0] == '/')
-                w->n = 1;
-        return 0;
+        if (target[0] != '/')
+                return 0;
+        w->n = 1;
+        return hfs_inode(w->fs, EXT2_ROOT_INO, &w->here);
 }
 
 static int push(struct way *w, const struct hinode *i, const char *name, size_t n) {
@@ -79,7 +81,8 @@ static int push(struct way *w, const struct hinode *i, const char *name, size_t 
                 return -ENAMETOOLONG;
         w->path[at] = '/';
         memcpy(w->path + at + 1, name, n);
-        w->steps[w->n++] = (struct step){ .inode = *i, .path_n = at + 1 + n };
+        w->steps[w->n++] = (struct step){ .ino = i->ino, .path_n = at + 1 + n };
+        w->here = *i;
         return 0;
 }
 
@@ -108,16 +111,19 @@ static int walk(struct way *w, bool follow_last) {
                         return 0;
                 if (n == SIZE_MAX)
                         return -ENAMETOOLONG;
-                const struct hinode *dir = &w->steps[w->n - 1].inode;
-                if (!S_ISDIR(dir->l.i_mode))
+                if (!S_ISDIR(w->here.l.i_mode))
                         return -ENOTDIR;
                 if (strcmp(name, ".") == 0)
                         continue;
+                int r;
                 if (strcmp(name, "..") == 0) {
                         w->n -= w->n > 1;
+                        r = hfs_inode(w->fs, w->steps[w->n - 1].ino, &w->here);
+                        if (r < 0)
+                                return r;
                         continue;
                 }
-                int r = find_child(w->fs, dir, name, n, &child);
+                r = find_child(w->fs, &w->here, name, n, &child);
                 if (r == 0 && S_ISLNK(child.l.i_mode) && (follow_last || !last || w->rest[0] == '/'))
                         r = follow(w, &child);
                 else if (r == 0)
@@ -137,13 +143,14 @@ int hpath_resolve(struct hfs *fs, const char *path, bool follow_last, struct hpa
         w->fs = fs;
         w->n = 1;
         memcpy(w->rest, path, strlen(path) + 1);
-        int r = hfs_inode(fs, EXT2_ROOT_INO, &w->steps[0].inode);
+        w->steps[0].ino = EXT2_ROOT_INO;
+        int r = hfs_inode(fs, EXT2_ROOT_INO, &w->here);
         if (r == 0)
                 r = walk(w, follow_last);
         if (r < 0)
                 return error_errno(err, r, "\"%s\"", path);
         size_t n = w->steps[w->n - 1].path_n;
-        ret->inode = w->steps[w->n - 1].inode;
+        ret->inode = w->here;
         memcpy(ret->path, w->path, n);
         ret->path[n] = '\0';
         if (n == 0)

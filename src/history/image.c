@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -63,6 +64,21 @@ int image_read_raw(struct image *img, uint64_t off, void *buf, size_t n) {
                 return -EDQUOT;
         img->read_left -= n;
         return img->source.read(img->source.ctx, off, buf, n);
+}
+
+const uint8_t *image_view(struct image *img, uint64_t off, size_t n) {
+        if (img->source.fd < 0 || off > img->source.size || n > img->source.size - off || n > img->read_left)
+                return NULL;
+        void *p = mmap(NULL, n, PROT_READ, MAP_PRIVATE | MAP_POPULATE, img->source.fd, (off_t) off);
+        if (p == MAP_FAILED)
+                return NULL;
+        img->read_left -= n;
+        return p;
+}
+
+void image_view_done(const uint8_t *view, size_t n) {
+        if (view)
+                (void) munmap((void *) (uintptr_t) view, n);
 }
 
 /* Index of the first entry whose block is not below `block`. */

@@ -50,6 +50,10 @@ void image_done(struct image *img);
 int image_read(struct image *img, uint64_t off, void *buf, size_t n);
 /* As image_read(), without the overlay. */
 int image_read_raw(struct image *img, uint64_t off, void *buf, size_t n);
+/* The bytes themselves, without a copy and without the overlay, until image_view_done(). NULL where the source has no
+ * such thing: then they are read. off and n are multiples of the host's pages. */
+const uint8_t *image_view(struct image *img, uint64_t off, size_t n);
+void image_view_done(const uint8_t *view, size_t n);
 /* The overlay's entry for a block, or NULL. */
 const struct overlay_entry *image_overlay_find(const struct image *img, uint64_t block);
 

@@ -5,7 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CHUNK_BYTES (512u * 1024)
+#define CHUNK_BYTES (64u * 1024) /* stays in the processor's cache between being copied and being looked at */
+#define VIEW_BYTES (2u << 20)
+#define NOTES_MAX (1u << 19)
+#define PAGE_BYTES 4096u
+#define AHEAD 24u /* inodes */
 
 struct run_state {
         struct hfs *old, *new;
@@ -23,25 +27,32 @@ static bool is_reserved(uint32_t ino) {
         return ino < EXT2_GOOD_OLD_FIRST_INO && ino != EXT2_ROOT_INO;
 }
 
-/* Whether a file owns a block that is suspect. What cannot be told is. */
-static bool owns_suspect(struct hfs *fs, const struct hinode *i, const struct suspect *s) {
+/* Whether one of the extents in an inode is suspect; -1: they are not all there. */
+static int leaf_suspect(const uint8_t *i_block, const struct suspect *s) {
         struct ext3_extent_header h;
 
+        memcpy(&h, i_block, sizeof h);
+        if (h.eh_magic != EXT3_EXT_MAGIC || h.eh_depth != 0 || h.eh_entries > 4)
+                return -1;
+        for (size_t k = 0; k < h.eh_entries; k++) {
+                struct ext3_extent e;
+                memcpy(&e, i_block + sizeof h + k * sizeof e, sizeof e);
+                uint64_t len = e.ee_len > EXT_INIT_MAX_LEN ? e.ee_len - EXT_INIT_MAX_LEN : e.ee_len;
+                if (suspect_any(s, (uint64_t) e.ee_start_hi << 32 | e.ee_start, len))
+                        return 1;
+        }
+        return 0;
+}
+
+/* Whether a file owns a block that is suspect. What cannot be told is. */
+static bool owns_suspect(struct hfs *fs, const struct hinode *i, const struct suspect *s) {
         if (hinode_acl_block(i) != 0 && suspect_any(s, hinode_acl_block(i), 1))
                 return true;
         if (!hinode_mapped(i))
                 return false;
-        memcpy(&h, i->l.i_block, sizeof h);
-        if ((i->l.i_flags & EXT4_EXTENTS_FL) && h.eh_magic == EXT3_EXT_MAGIC && h.eh_depth == 0 && h.eh_entries <= 4) {
-                for (size_t k = 0; k < h.eh_entries; k++) {
-                        struct ext3_extent e;
-                        memcpy(&e, (const uint8_t *) i->l.i_block + sizeof h + k * sizeof e, sizeof e);
-                        uint64_t len = e.ee_len > EXT_INIT_MAX_LEN ? e.ee_len - EXT_INIT_MAX_LEN : e.ee_len;
-                        if (suspect_any(s, (uint64_t) e.ee_start_hi << 32 | e.ee_start, len))
-                                return true;
-                }
-                return false;
-        }
+        int leaf = i->l.i_flags & EXT4_EXTENTS_FL ? leaf_suspect((const uint8_t *) i->l.i_block, s) : -1;
+        if (leaf >= 0)
+                return leaf;
         _cleanup_(runs_done) struct runs runs = { .v = NULL };
         if (hfs_map(fs, i, &runs) < 0)
                 return true;
@@ -49,6 +60,33 @@ static bool owns_suspect(struct hfs *fs, const struct hinode *i, const struct su
                 if (suspect_any(s, runs.v[k].pblk, runs.v[k].len))
                         return true;
         return false;
+}
+
+/* The same answer for nearly all files, from their first 128 bytes alone, where they lie: reading the tables is mostly
+ * waiting for memory. The inode's own bytes are the same in both. */
+static bool is_plain_and_same(const uint8_t *raw, uint32_t ino, const struct suspect *s) {
+        const struct ext2_inode *i = (const struct ext2_inode *) (const void *) raw;
+
+        return S_ISREG(i->i_mode) && i->i_file_acl == 0 && i->osd2.linux2.l_i_file_acl_high == 0 &&
+               (i->i_flags & (EXT4_EXTENTS_FL | EXT4_INLINE_DATA_FL)) == EXT4_EXTENTS_FL && !is_reserved(ino) &&
+               leaf_suspect((const uint8_t *) i->i_block, s) == 0;
+}
+
+/* Without memory or room there is just no note. */
+static void add_note(struct scan *s, const struct hinode *i) {
+        if (hinode_inline(i) || s->notes_n >= NOTES_MAX)
+                return;
+        if (s->notes_n >= s->notes_cap) {
+                size_t want = s->notes_cap ? s->notes_cap * 2 : 256;
+                struct dir_note *v = realloc(s->notes, want * sizeof *v);
+                if (!v)
+                        return;
+                s->notes = v;
+                s->notes_cap = want;
+        }
+        struct dir_note *n = &s->notes[s->notes_n++];
+        *n = (struct dir_note){ .ino = i->ino, .flags = i->l.i_flags, .size = hinode_size(i) };
+        memcpy(n->block, i->l.i_block, sizeof n->block);
 }
 
 /* o is NULL where it is the same bytes as n. */
@@ -64,8 +102,11 @@ static void look(struct run_state *t, uint32_t ino, const struct hinode *o, cons
                 set_bit(t->scan->new_dirs, ino);
         bool replaced = t->apart || used_old != used_new || !hinode_same_file(was, n);
         if (!replaced && !suspect_all(t->s) && (!o || memcmp(o->raw, n->raw, t->new->inode_bytes) == 0) &&
-            !owns_suspect(t->new, n, t->s))
+            !owns_suspect(t->new, n, t->s)) {
+                if (S_ISDIR(n->l.i_mode))
+                        add_note(t->scan, n);
                 return;
+        }
         set_bit(t->scan->touched, ino);
         t->scan->touched_n++;
         if (replaced)
@@ -77,10 +118,6 @@ static void take(struct hinode *i, uint32_t ino, const uint8_t *raw, size_t n) {
         memcpy(i->raw, raw, n);
 }
 
-static bool all_zero(const uint8_t *p, size_t n) {
-        return n == 0 || (p[0] == 0 && memcmp(p, p + 1, n - 1) == 0);
-}
-
 /* One block of a table; `was` is NULL where it is the same in both. */
 static void look_block(struct run_state *t, uint32_t first, const uint8_t *was, const uint8_t *now) {
         static struct hinode o, n; /* large, and what lies beyond inode_bytes stays zero */
@@ -88,7 +125,9 @@ static void look_block(struct run_state *t, uint32_t first, const uint8_t *was, 
 
         for (uint32_t k = 0; k < t->new->block_size / bytes; k++) {
                 const uint8_t *a = was ? was + (size_t) k * bytes : NULL, *b = now + (size_t) k * bytes;
-                if (!a && (b[0] | b[1]) == 0) /* no mode: not in use */
+                __builtin_prefetch(b + (size_t) AHEAD * bytes);
+                __builtin_prefetch(b + (size_t) AHEAD * bytes + 64);
+                if (!a && ((b[0] | b[1]) == 0 /* no mode: not in use */ || is_plain_and_same(b, first + k, t->s)))
                         continue;
                 if (a && (a[0] | a[1] | b[0] | b[1]) == 0)
                         continue;
@@ -100,39 +139,59 @@ static void look_block(struct run_state *t, uint32_t first, const uint8_t *was, 
 }
 
 /* Blocks [at, at + n) of both tables, whose first inode is `first`. */
-static int look_chunk(struct run_state *t, uint64_t at, uint64_t n, uint32_t first, uint8_t *was, uint8_t *now) {
+static int look_chunk(struct run_state *t, uint64_t at, uint32_t n, uint32_t first, uint8_t *was, uint8_t *now) {
         uint32_t bs = t->new->block_size, per_block = bs / t->new->inode_bytes;
         bool suspect = suspect_any(t->s, at, n);
 
         int r = image_read(t->new->img, at * bs, now, (size_t) n * bs);
         if (r == 0 && suspect)
                 r = image_read(t->old->img, at * bs, was, (size_t) n * bs);
-        for (uint64_t k = 0; r == 0 && k < n; k++) {
-                const uint8_t *b = now + k * bs;
+        for (uint32_t k = 0; r == 0 && k < n; k++) {
                 bool differ = suspect && suspect_any(t->s, at + k, 1);
-                if (!differ && all_zero(b, bs))
-                        continue;
-                look_block(t, first + (uint32_t) k * per_block, differ ? was + k * bs : NULL, b);
+                look_block(t, first + k * per_block, differ ? was + (size_t) k * bs : NULL, now + (size_t) k * bs);
         }
         return r;
+}
+
+/* Blocks that are the same in both, and in no overlay, are looked at where they are. */
+static bool look_view(struct run_state *t, uint64_t at, uint32_t n, uint32_t first) {
+        uint32_t bs = t->new->block_size, per_block = bs / t->new->inode_bytes;
+        const uint8_t *view = image_view(t->new->img, at * bs, (size_t) n * bs);
+
+        for (uint32_t k = 0; view && k < n; k++)
+                look_block(t, first + k * per_block, NULL, view + (size_t) k * bs);
+        image_view_done(view, (size_t) n * bs);
+        return view;
+}
+
+/* How many blocks from k on are of one kind: at least one, at most `most`. */
+static uint32_t stretch(const struct run_state *t, uint64_t table, uint32_t k, uint32_t blocks, bool suspect, uint32_t most) {
+        uint32_t n = 1;
+
+        while (n < most && k + n < blocks && !suspect_empty(t->s, table + k + n) &&
+               suspect_any(t->s, table + k + n, 1) == suspect)
+                n++;
+        return n;
 }
 
 /* A group whose inode table lies at the same place in both. */
 static int look_group(struct run_state *t, uint32_t group, uint64_t table, uint8_t *was, uint8_t *now) {
         uint32_t bs = t->new->block_size, blocks = hfs_table_blocks(t->new), per_block = bs / t->new->inode_bytes;
+        uint32_t copied = CHUNK_BYTES / bs, viewed = VIEW_BYTES / bs, n;
 
-        for (uint32_t k = 0; k < blocks;) {
-                uint32_t n = 0;
-                while (k < blocks && suspect_empty(t->s, table + k))
-                        k++;
-                while (k + n < blocks && (n + 1) * bs <= CHUNK_BYTES && !suspect_empty(t->s, table + k + n))
-                        n++;
-                if (n == 0)
+        for (uint32_t k = 0; k < blocks; k += n) {
+                n = 1;
+                if (suspect_empty(t->s, table + k))
                         continue;
-                int r = look_chunk(t, table + k, n, group * t->new->inodes_per_group + k * per_block + 1, was, now);
+                uint32_t first = group * t->new->inodes_per_group + k * per_block + 1;
+                bool suspect = suspect_any(t->s, table + k, 1);
+                n = stretch(t, table, k, blocks, suspect, suspect ? copied : viewed);
+                if (!suspect && bs % PAGE_BYTES == 0 && look_view(t, table + k, n, first))
+                        continue;
+                n = n < copied ? n : copied;
+                int r = look_chunk(t, table + k, n, first, was, now);
                 if (r < 0)
                         return r;
-                k += n;
         }
         return 0;
 }
@@ -206,5 +265,6 @@ void scan_done(struct scan *s) {
         free(s->replaced);
         free(s->old_dirs);
         free(s->new_dirs);
+        free(s->notes);
         *s = (struct scan){ .inodes = 0 };
 }

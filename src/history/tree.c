@@ -105,11 +105,24 @@ static int on_same(void *ctx, const struct hentry *e) {
         return r < 0 ? r : links_add(&t->new_links, &l);
 }
 
-static int read_same(struct tree *t, uint32_t ino) {
+/* *note is the next one that is not used up; they come in the order of the inodes. */
+static int read_same(struct tree *t, uint32_t ino, size_t *note) {
         struct walk w = { .t = t, .parent = ino };
-        struct hinode dir;
+        const struct scan *s = t->scan;
+        struct hinode dir = { .ino = ino };
+        int r = 0;
 
-        int r = hfs_inode(t->new, ino, &dir);
+        while (*note < s->notes_n && s->notes[*note].ino < ino)
+                ++*note;
+        if (*note < s->notes_n && s->notes[*note].ino == ino) {
+                const struct dir_note *n = &s->notes[*note];
+                dir.l.i_mode = S_IFDIR;
+                dir.l.i_flags = n->flags;
+                dir.l.i_size = (uint32_t) n->size;
+                dir.l.i_size_high = (uint32_t) (n->size >> 32);
+                memcpy(dir.l.i_block, n->block, sizeof n->block);
+        } else
+                r = hfs_inode(t->new, ino, &dir);
         return r < 0 ? r : hdir_walk(t->new, &dir, on_same, &w, &t->bad_names);
 }
 
@@ -245,6 +258,7 @@ static int by_child(const void *x, const void *y) {
 
 int tree_read(struct hfs *old, struct hfs *new, const struct scan *scan, struct tree *ret, struct error *err) {
         _cleanup_(tree_done) struct tree t = { .old = old, .new = new, .scan = scan };
+        size_t note = 0;
 
         for (uint32_t ino = 1; ino <= scan->inodes; ino++) {
                 if (scan->new_dirs[ino / 8] == 0 && scan->old_dirs[ino / 8] == 0) {
@@ -253,7 +267,7 @@ int tree_read(struct hfs *old, struct hfs *new, const struct scan *scan, struct 
                 }
                 if (!scan_bit(scan->new_dirs, ino) && !scan_bit(scan->old_dirs, ino))
                         continue;
-                int r = scan_bit(scan->touched, ino) ? read_differing(&t, ino) : read_same(&t, ino);
+                int r = scan_bit(scan->touched, ino) ? read_differing(&t, ino) : read_same(&t, ino, &note);
                 if (is_fatal(r))
                         return error_errno(err, r, "the directories have more names than can be held");
                 if (r < 0 && add_broken(&t, ino) < 0)
