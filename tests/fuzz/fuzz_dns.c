@@ -2,13 +2,14 @@
 
 /*
  * The DNS server: the input is a query. Holds: an answer is one, has the query's id, fits into any transport and
- * reads as DNS; only an allowed name ever gets an address or a place in the table; a record is made that can
+ * reads as DNS for libldns, as does each query that was understood, and both agree on the question; only an allowed name ever gets an address or a place in the table; a record is made that can
  * be written and read back.
  */
 
 #include "fuzz.h"
 
 #include <ldns/ldns.h>
+#include <strings.h>
 
 #include "dns/dns_server.h"
 
@@ -30,6 +31,22 @@ static void check_answer(const uint8_t *query, const struct dns_result *r, const
         REQUIRE(ldns_wire2pkt(&pkt, out, r->n) == LDNS_STATUS_OK);
         if (ldns_pkt_ancount(pkt) > 0)
                 REQUIRE(r->audit.allow && ldns_pkt_get_rcode(pkt) == LDNS_RCODE_NOERROR);
+        ldns_pkt_free(pkt);
+}
+
+/* What was read (so not answered with a header alone) is a query for libldns too. */
+static void check_query(const uint8_t *query, size_t n, const struct dns_result *r) {
+        ldns_pkt *pkt = NULL;
+
+        REQUIRE(ldns_wire2pkt(&pkt, query, n) == LDNS_STATUS_OK);
+        REQUIRE(ldns_pkt_qdcount(pkt) == 1 && ldns_pkt_ancount(pkt) == 0 && ldns_pkt_nscount(pkt) == 0);
+        REQUIRE(ldns_pkt_get_opcode(pkt) == LDNS_PACKET_QUERY && !ldns_pkt_qr(pkt));
+        ldns_rr *question = ldns_rr_list_rr(ldns_pkt_question(pkt), 0);
+        REQUIRE(ldns_rr_get_type(question) == r->audit.qtype);
+        char *name = ldns_rdf2str(ldns_rr_owner(question));
+        if (r->audit.allow)
+                REQUIRE(strncasecmp(name, r->audit.host, strlen(r->audit.host)) == 0 && strcmp(name + strlen(r->audit.host), ".") == 0);
+        free(name);
         ldns_pkt_free(pkt);
 }
 
@@ -58,6 +75,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
         dns_server_answer(s, p, copy, n, DNS_UDP, 1000, 1000, out, &r);
         if (r.n > 0)
                 check_answer(copy, &r, out);
+        if (r.n > 12)
+                check_query(copy, n, &r);
         if (r.record)
                 check_record(&r.audit);
         dns_names_each(names, is_allowed, p);

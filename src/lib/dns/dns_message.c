@@ -2,12 +2,9 @@
 #include "dns/dns_message.h"
 
 #include <errno.h>
-#include <ldns/ldns.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "base/cleanup.h"
 #include "dns/dns_server.h"
 
 #define LABEL_MAX 63
@@ -81,139 +78,118 @@ static void read_name(const uint8_t *d, struct dns_query *q) {
 }
 
 int dns_query_read(const uint8_t *data, size_t n, struct dns_query *ret) {
-        struct dns_query q = { .header = data };
-        size_t end, pos = DNS_HEADER_SIZE;
-        ldns_rr *rr = NULL;
+        struct dns_query q = { .data = data };
 
-        if (opcode(data) != LDNS_PACKET_QUERY)
+        if (opcode(data) != 0)
                 return -EOPNOTSUPP;
         /* One question, no answers, no authority, at most OPT; not truncated. */
         if (n > DNS_QUERY_MAX || u16(data + 4) != 1 || u16(data + 6) != 0 || u16(data + 8) != 0 || u16(data + 10) > 1 ||
             (data[2] & 2))
                 return -EBADMSG;
-        end = question_end(data, n);
+        size_t end = question_end(data, n);
         if (end == 0)
                 return -EBADMSG;
         int r = u16(data + 10) ? read_opt(data + end, n - end, &q) : n == end ? 0 : -EBADMSG;
         if (r < 0)
                 return r;
-        ldns_status st = ldns_wire2rr(&rr, data, end, &pos, LDNS_SECTION_QUESTION);
-        if (st != LDNS_STATUS_OK || pos != end) {
-                ldns_rr_free(rr);
-                return st == LDNS_STATUS_MEM_ERR ? -ENOMEM : -EBADMSG;
-        }
-        q.question = rr;
-        q.type = (uint16_t) ldns_rr_get_type(rr);
-        q.class = (uint16_t) ldns_rr_get_class(rr);
+        q.question_end = end;
+        q.type = u16(data + end - 4);
+        q.class = u16(data + end - 2);
         read_name(data, &q);
         *ret = q;
         return 0;
 }
 
-void dns_query_done(struct dns_query *q) {
-        ldns_rr_free(q->question);
-        q->question = NULL;
-}
-
 /* --- answers ----------------------------------------------------------------------------- */
 
-static void pkt_freep(ldns_pkt **p) {
-        ldns_pkt_free(*p);
+struct writer {
+        uint8_t *out;
+        size_t n, cap;
+        bool full;
+};
+
+static void put(struct writer *w, const void *data, size_t n) {
+        if (w->full || n > w->cap - w->n) {
+                w->full = true;
+                return;
+        }
+        memcpy(w->out + w->n, data, n);
+        w->n += n;
 }
 
-/* Takes rdf. */
-static int push_record(ldns_pkt *pkt, const struct dns_query *q, uint16_t type, ldns_rdf *rdf) {
-        ldns_rr *rr = rdf ? ldns_rr_new() : NULL;
-        ldns_rdf *owner = rr ? ldns_rdf_clone(ldns_rr_owner(q->question)) : NULL;
+static void put16(struct writer *w, unsigned v) {
+        const uint8_t b[2] = { (uint8_t) (v >> 8), (uint8_t) v };
 
-        if (!rr || !owner) {
-                ldns_rdf_deep_free(rdf);
-                ldns_rr_free(rr);
-                return -ENOMEM;
-        }
-        ldns_rr_set_owner(rr, owner);
-        ldns_rr_set_type(rr, type);
-        ldns_rr_set_class(rr, LDNS_RR_CLASS_IN);
-        ldns_rr_set_ttl(rr, DNS_TTL_S);
-        if (!ldns_rr_push_rdf(rr, rdf)) {
-                ldns_rdf_deep_free(rdf);
-                ldns_rr_free(rr);
-                return -ENOMEM;
-        }
-        if (!ldns_pkt_push_rr(pkt, LDNS_SECTION_ANSWER, rr)) {
-                ldns_rr_free(rr);
-                return -ENOMEM;
-        }
-        return 0;
+        put(w, b, sizeof b);
 }
 
-static ldns_rdf *ptr_rdf(const char *name) {
-        char text[HOST_SIZE + 1];
+/* The owner is the question's name, in its own spelling. */
+static void put_record(struct writer *w, uint16_t type, size_t n) {
+        put16(w, 0xc000 | DNS_HEADER_SIZE);
+        put16(w, type);
+        put16(w, DNS_CLASS_IN);
+        put16(w, 0);
+        put16(w, DNS_TTL_S);
+        put16(w, (unsigned) n);
+}
 
-        snprintf(text, sizeof text, "%s.", name);
-        return ldns_dname_new_frm_str(text);
+/* A canonical name has one byte more on the wire for its first label's length, and one for the root. */
+static void put_ptr(struct writer *w, const char *name) {
+        put_record(w, DNS_TYPE_PTR, strlen(name) + 2);
+        for (;;) {
+                size_t n = strcspn(name, ".");
+                const uint8_t len = (uint8_t) n;
+                put(w, &len, 1);
+                put(w, name, n);
+                if (name[n] == '\0')
+                        break;
+                name += n + 1;
+        }
+        put(w, "", 1);
 }
 
 /* "Blocked", with a sentence that dig and a good resolver library show. */
-static int put_refusal(ldns_pkt *pkt, const struct dns_reply *r) {
-        uint8_t option[6 + EDE_TEXT_MAX];
+static void put_opt(struct writer *w, const struct dns_reply *r) {
         char text[EDE_TEXT_MAX];
+        size_t len = 0;
 
-        int n = snprintf(text, sizeof text, "cspace rule %s: %s", r->rule, r->why);
-        size_t len = n < 0 ? 0 : (size_t) n < sizeof text ? (size_t) n : sizeof text - 1;
-        const uint8_t head[6] = { 0, EDE_OPTION, 0, (uint8_t) (len + 2), 0, EDE_BLOCKED };
-        memcpy(option, head, sizeof head);
-        memcpy(option + sizeof head, text, len);
-        ldns_rdf *rdf = ldns_rdf_new_frm_data(LDNS_RDF_TYPE_NONE, sizeof head + len, option);
-        if (!rdf)
-                return -ENOMEM;
-        ldns_pkt_set_edns_data(pkt, rdf);
-        return 0;
+        if (r->why) {
+                int n = snprintf(text, sizeof text, "cspace rule %s: %s", r->rule, r->why);
+                len = n < 0 ? 0 : (size_t) n < sizeof text ? (size_t) n : sizeof text - 1;
+        }
+        put(w, "", 1);
+        put16(w, DNS_TYPE_OPT);
+        put16(w, DNS_ANSWER_MAX);
+        put16(w, (unsigned) r->rcode >> 4 << 8); /* upper bits of the rcode, version 0 */
+        put16(w, 0);
+        put16(w, len ? (unsigned) len + 6 : 0);
+        if (len) {
+                put16(w, EDE_OPTION);
+                put16(w, (unsigned) len + 2);
+                put16(w, EDE_BLOCKED);
+                put(w, text, len);
+        }
 }
 
-static ldns_pkt *start_reply(const struct dns_query *q, const struct dns_reply *r) {
-        _cleanup_(pkt_freep) ldns_pkt *pkt = ldns_pkt_new();
-        ldns_rr *question = pkt ? ldns_rr_clone(q->question) : NULL;
+size_t dns_reply_write(const struct dns_query *q, const struct dns_reply *r, uint8_t *out, size_t cap) {
+        struct writer w = { .out = out, .n = DNS_HEADER_SIZE, .cap = cap < UDP_ALWAYS ? cap : UDP_ALWAYS };
 
-        if (!question)
-                return NULL;
-        if (!ldns_pkt_push_rr(pkt, LDNS_SECTION_QUESTION, question)) {
-                ldns_rr_free(question);
-                return NULL;
+        if (cap < DNS_HEADER_SIZE)
+                return 0;
+        (void) dns_reply_bare(q->data, r->rcode, out);
+        out[5] = 1;
+        out[7] = r->has_addr || r->ptr;
+        out[11] = q->edns;
+        put(&w, q->data + DNS_HEADER_SIZE, q->question_end - DNS_HEADER_SIZE);
+        if (r->has_addr) {
+                put_record(&w, DNS_TYPE_A, sizeof r->addr);
+                put(&w, &r->addr, sizeof r->addr);
+        } else if (r->ptr) {
+                put_ptr(&w, r->ptr);
         }
-        ldns_pkt_set_id(pkt, u16(q->header));
-        ldns_pkt_set_qr(pkt, true);
-        ldns_pkt_set_rd(pkt, q->header[2] & 1);
-        ldns_pkt_set_ra(pkt, true);
-        ldns_pkt_set_rcode(pkt, r->rcode & 15);
-        if (q->edns) {
-                ldns_pkt_set_edns_udp_size(pkt, DNS_ANSWER_MAX);
-                ldns_pkt_set_edns_extended_rcode(pkt, (uint8_t) (r->rcode >> 4));
-        }
-        return STEAL(pkt);
-}
-
-int dns_reply_write(const struct dns_query *q, const struct dns_reply *r, uint8_t *out, size_t cap, size_t *ret_n) {
-        _cleanup_(pkt_freep) ldns_pkt *pkt = start_reply(q, r);
-        _cleanup_free_ uint8_t *wire = NULL;
-        size_t n = 0;
-        int e = pkt ? 0 : -ENOMEM;
-
-        if (e == 0 && r->has_addr)
-                e = push_record(pkt, q, LDNS_RR_TYPE_A, ldns_rdf_new_frm_data(LDNS_RDF_TYPE_A, 4, &r->addr));
-        if (e == 0 && r->ptr)
-                e = push_record(pkt, q, LDNS_RR_TYPE_PTR, ptr_rdf(r->ptr));
-        if (e == 0 && q->edns && r->why)
-                e = put_refusal(pkt, r);
-        if (e < 0)
-                return e;
-        if (ldns_pkt2wire(&wire, pkt, &n) != LDNS_STATUS_OK)
-                return -ENOMEM;
-        if (n > cap || n > UDP_ALWAYS)
-                return -EMSGSIZE;
-        memcpy(out, wire, n);
-        *ret_n = n;
-        return 0;
+        if (q->edns)
+                put_opt(&w, r);
+        return w.full ? 0 : w.n;
 }
 
 size_t dns_reply_bare(const uint8_t *query_header, enum dns_rcode rcode, uint8_t out[DNS_HEADER_SIZE]) {

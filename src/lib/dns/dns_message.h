@@ -2,9 +2,10 @@
 #pragma once
 
 /*
- * Queries and answers of dns_server.c as structs. libldns is the codec. What it would accept and a query of an
- * honest stub resolver does not have is refused before it is asked: compression in a question (there is nothing
- * before it to point to, so it can only be a loop), other sections, trailing bytes.
+ * Queries and answers of dns_server.c as structs. What is read is the little that an honest stub resolver sends: one
+ * question without compression (there is nothing before it to point to, so a pointer there can only be a loop), no
+ * other section but one OPT, no trailing bytes. What is written is one of a few fixed shapes. So neither needs
+ * memory of its own, and the server answers when there is none.
  */
 
 #include <netinet/in.h>
@@ -30,8 +31,8 @@ enum dns_rcode {
 };
 
 struct dns_query {
-        const uint8_t *header;      /* borrowed: the first DNS_HEADER_SIZE bytes */
-        void *question;             /* ldns_rr */
+        const uint8_t *data;        /* borrowed */
+        size_t question_end;        /* the question is what lies between the header and this */
         uint16_t type, class;
         bool edns;
         uint8_t edns_version;
@@ -43,16 +44,16 @@ struct dns_reply {
         enum dns_rcode rcode;
         bool has_addr;
         struct in_addr addr;
-        const char *ptr;        /* or NULL */
+        const char *ptr;        /* canonical name, or NULL */
         const char *rule, *why; /* of a refusal */
 };
 
 bool dns_is_answer(const uint8_t *header); /* QR */
 
-/* n >= DNS_HEADER_SIZE. 0, -EOPNOTSUPP (opcode), -EBADMSG, -ENOMEM. */
+/* n >= DNS_HEADER_SIZE. 0, -EOPNOTSUPP (opcode), -EBADMSG. */
 int dns_query_read(const uint8_t *data, size_t n, struct dns_query *ret);
-void dns_query_done(struct dns_query *q);
 
-int dns_reply_write(const struct dns_query *q, const struct dns_reply *r, uint8_t *out, size_t cap, size_t *ret_n);
+/* Returns the length, 0 when cap is too small. */
+size_t dns_reply_write(const struct dns_query *q, const struct dns_reply *r, uint8_t *out, size_t cap);
 /* Only a header, for queries that were not read. */
 size_t dns_reply_bare(const uint8_t *query_header, enum dns_rcode rcode, uint8_t out[DNS_HEADER_SIZE]);

@@ -241,15 +241,14 @@ static void answer_query(struct answering *a, uint64_t now_ms) {
 /* --- the whole --------------------------------------------------------------------------- */
 
 static size_t write_reply(struct answering *a, uint8_t *out) {
-        size_t n = 0;
+        size_t n = dns_reply_write(a->q, &a->reply, out, DNS_ANSWER_MAX);
 
-        if (dns_reply_write(a->q, &a->reply, out, DNS_ANSWER_MAX, &n) == 0) {
-                a->audit->status = (uint16_t) a->reply.rcode;
+        a->audit->status = (uint16_t) a->reply.rcode;
+        if (n > 0)
                 return n;
-        }
         audit_deny(a->audit, REASON_INTERNAL);
         a->audit->status = DNS_SERVFAIL;
-        return dns_reply_bare(a->q->header, DNS_SERVFAIL, out);
+        return dns_reply_bare(a->q->data, DNS_SERVFAIL, out);
 }
 
 /* Floods get one record a second; the guest sees each refusal. */
@@ -282,8 +281,7 @@ void dns_server_answer(struct dns_server *s, const struct policy *p, const uint8
         }
         int r = dns_query_read(query, n, &q);
         if (r < 0) {
-                enum dns_rcode rcode = r == -EOPNOTSUPP ? DNS_NOTIMP : r == -ENOMEM ? DNS_SERVFAIL : DNS_FORMERR;
-                bare(s, query, r == -ENOMEM ? REASON_INTERNAL : REASON_DNS_MALFORMED, rcode, now_ms, out, ret);
+                bare(s, query, REASON_DNS_MALFORMED, r == -EOPNOTSUPP ? DNS_NOTIMP : DNS_FORMERR, now_ms, out, ret);
                 ret->audit.bytes_in = ret->n;
                 return;
         }
@@ -296,7 +294,6 @@ void dns_server_answer(struct dns_server *s, const struct policy *p, const uint8
                 ret->record = bucket_take(&s->records, 60, 1, now_ms);
         ret->n = write_reply(&a, out);
         ret->audit.bytes_in = ret->n;
-        dns_query_done(&q);
 }
 
 /* --- TCP --------------------------------------------------------------------------------- */

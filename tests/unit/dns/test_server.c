@@ -2,7 +2,7 @@
 
 /*
  * The DNS server, bytes to bytes (attack catalogue D; field failures N02, N25, N42). Queries are written here
- * byte by byte, answers are read by libldns's own printer.
+ * byte by byte, answers are read by libldns.
  */
 
 #include <arpa/inet.h>
@@ -14,6 +14,7 @@
 
 #include "base/cleanup.h"
 #include "base/str.h"
+#include "dns/dns_message.h"
 #include "dns/dns_server.h"
 #include "test.h"
 
@@ -471,6 +472,32 @@ static void test_table_full(void **state) {
         expect_name(f, "n7.a.test", 1, "NOERROR n7.a.test. A 198.18.1.7 | allow yes rule");
 }
 
+/* Whatever room there is: whole or nothing, and not a byte beyond. */
+static void test_room(void **state) {
+        static const struct dns_reply replies[] = {
+                { .rcode = DNS_NOERROR, .has_addr = true },
+                { .rcode = DNS_NOERROR, .ptr = "a-name.of.some.length.test" },
+                { .rcode = DNS_REFUSED, .rule = "a-rule", .why = "a reason" },
+                { .rcode = DNS_BADVERS },
+        };
+        struct query q = ask_edns("a.test", 1);
+        struct dns_query read;
+        (void) state;
+        assert_int_equal(dns_query_read(q.d, q.n, &read), 0);
+        for (size_t i = 0; i < ARRAY_SIZE(replies); i++) {
+                uint8_t whole[DNS_ANSWER_MAX];
+                size_t n = dns_reply_write(&read, &replies[i], whole, sizeof whole);
+                assert_true(n > DNS_HEADER_SIZE);
+                for (size_t cap = 0; cap <= n + 1; cap++) {
+                        uint8_t *out = malloc(cap + 1);
+                        size_t got = dns_reply_write(&read, &replies[i], out, cap);
+                        assert_int_equal(got, cap < n ? 0 : n);
+                        assert_memory_equal(out, whole, got);
+                        free(out);
+                }
+        }
+}
+
 /* XD17. */
 static void test_tcp(void **state) {
         _cleanup_buf_ struct buf in = BUF_INIT(DNS_TCP_BUFFER), out = { 0 };
@@ -525,6 +552,7 @@ int main(void) {
                 cmocka_unit_test_setup_teardown(test_rate, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_name_limits, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_table_full, setup, teardown),
+                cmocka_unit_test(test_room),
                 cmocka_unit_test_setup_teardown(test_tcp, setup, teardown),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
