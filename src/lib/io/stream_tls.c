@@ -23,6 +23,7 @@
 #include "base/cleanup.h"
 
 #define PLAIN_SIZE (16u * 1024 + 1) /* a record's worth */
+#define JOIN_SIZE (16u * 1024)
 #define IN_MAX (1024u * 1024)
 #define KEEP_OUT (32u * 1024)
 
@@ -318,6 +319,15 @@ static void op_read_stop(struct stream *st) {
         watch(s);
 }
 
+static int put(struct tls_stream *s, const void *data, size_t n) {
+        size_t done = 0;
+        if (n == 0)
+                return 0;
+        ERR_clear_error();
+        return SSL_write_ex(s->ssl, data, n, &done) == 1 && done == n ? 0 : -EPIPE;
+}
+
+/* The pieces share records: a chunk's size line is not worth one of its own. */
 static int op_writev(struct stream *st, const struct iovec *v, int n) {
         struct tls_stream *s = of(st);
         size_t total = 0;
@@ -327,15 +337,23 @@ static int op_writev(struct stream *st, const struct iovec *v, int n) {
                 total += v[i].iov_len;
         if (total > STREAM_QUEUE_MAX / 2 || stream_queued(s->inner) > STREAM_QUEUE_MAX / 2 - total)
                 return -ENOBUFS;
-        for (int i = 0; i < n; i++) {
-                size_t done = 0;
-                if (v[i].iov_len == 0)
-                        continue;
-                ERR_clear_error();
-                if (SSL_write_ex(s->ssl, v[i].iov_base, v[i].iov_len, &done) != 1 || done != v[i].iov_len)
-                        return -EPIPE;
-        }
-        return flush(s);
+        if (n == 1)
+                return put(s, v[0].iov_base, v[0].iov_len) < 0 ? -EPIPE : flush(s);
+        uint8_t joined[JOIN_SIZE];
+        size_t at = 0;
+        for (int i = 0; i < n; i++)
+                for (size_t from = 0; from < v[i].iov_len;) {
+                        size_t part = v[i].iov_len - from < sizeof joined - at ? v[i].iov_len - from : sizeof joined - at;
+                        memcpy(joined + at, (const uint8_t *) v[i].iov_base + from, part);
+                        at += part;
+                        from += part;
+                        if (at == sizeof joined) {
+                                if (put(s, joined, at) < 0)
+                                        return -EPIPE;
+                                at = 0;
+                        }
+                }
+        return put(s, joined, at) < 0 ? -EPIPE : flush(s);
 }
 
 static int op_write(struct stream *st, const void *data, size_t n) {

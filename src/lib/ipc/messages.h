@@ -191,6 +191,43 @@
         X(STR, state, 15)                                                    \
         X(STR, reason, ERROR_MSG_MAX - 1)
 
+/* ---- cspaced and cspace-gateway (ctl.sock of the gateway) ----------------------------------- */
+
+/*
+ * All that the gateway works by, as JSON in a sealed memfd (fds[0], at most GW_CONFIG_MAX bytes; its form is in
+ * src/gateway/config.h). Applied whole or not at all, and before the answer (gw_configured): from
+ * the first one on the gateway lets through what the policy allows. The connection that sent it last
+ * gets the records and names.
+ */
+#define GW_CONFIG_MAX (8u * 1024 * 1024)
+#define IPC_GW_CONFIG_FIELDS(X) \
+        X(U64, generation, UINT64_MAX) /* of cspaced's choice, told again by gw_state */
+#define IPC_GW_CONFIGURED_FIELDS(X)                                          \
+        X(STR, ca_pem, 8191)            /* what the guest has to trust */    \
+        X(U32, rules, UINT32_MAX)
+
+/* Answer: gw_state. */
+#define IPC_GW_QUERY_FIELDS(X)
+#define IPC_GW_STATE_FIELDS(X)                                               \
+        X(U32, configured, 1)                                                \
+        X(U64, generation, UINT64_MAX)                                       \
+        X(U64, connections, UINT64_MAX) /* open now */                       \
+        X(U64, requests, UINT64_MAX)                                         \
+        X(U64, bytes_out, UINT64_MAX)   /* from the sandbox */               \
+        X(U64, bytes_in, UINT64_MAX)                                         \
+        X(U64, names, UINT64_MAX)       /* with an address */                \
+        X(U64, records_dropped, UINT64_MAX)
+
+/* From the gateway: audit records, JSON lines. Answer: ok, when they are kept; the next batch waits for it. */
+#define IPC_GW_AUDIT_FIELDS(X)                                               \
+        X(U64, dropped, UINT64_MAX)     /* records that found no room since the last batch */ \
+        X(BLOB, lines, 160 * 1024)
+
+/* From the gateway: its table of names (fds[0], a memfd of JSON) has changed; to be given back as "names" to
+ * the next gateway of this sandbox. Answer: ok. */
+#define IPC_GW_NAMES_FIELDS(X) \
+        X(U64, version, UINT64_MAX)
+
 #define IPC_MESSAGES(M)                          \
         M(ERROR, error)                          \
         M(OK, ok)                                \
@@ -223,7 +260,13 @@
         M(PAUSE, pause)                          \
         M(RESUME, resume)                        \
         M(SAVE, save)                            \
-        M(WARDEN_EVENT, warden_event)
+        M(WARDEN_EVENT, warden_event)            \
+        M(GW_CONFIG, gw_config)                  \
+        M(GW_CONFIGURED, gw_configured)          \
+        M(GW_QUERY, gw_query)                    \
+        M(GW_STATE, gw_state)                    \
+        M(GW_AUDIT, gw_audit)                    \
+        M(GW_NAMES, gw_names)
 
 enum ipc_type {
         IPC_NONE = 0,

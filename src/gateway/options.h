@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include "gateway.h"
+
+enum {
+        GATEWAY_FD_CTL = 3,     /* seqpacket, listening: ctl.h */
+        GATEWAY_FD_DNS_UDP = 4, /* these three are in the sandbox's network namespace */
+        GATEWAY_FD_DNS_TCP = 5, /* listening */
+        GATEWAY_FD_TCP = 6,     /* listening */
+        GATEWAY_FD_END = 7,
+};
+
+struct options {
+        struct gateway_options gateway;
+        const char *resolvers[RESOLVE_SERVERS_MAX];
+};
+
+/* cspace-gateway --id ID --trust FILE --resolver IP[:PORT]... */
+int options_parse(int argc, char **argv, struct options *ret, struct error *err);
+/* Makes the descriptors close-on-exec and closes all others. */
+int options_take_fds(struct error *err);
