@@ -186,6 +186,9 @@ static void test_parse(void **state) {
         struct audit a;
         assert_int_equal(audit_parse(odd, strlen(odd), &a, NULL), 0);
         assert_int_equal(a.qtype, 65399);
+        _cleanup_buf_ struct buf line = { 0 };
+        assert_int_equal(audit_text(&a, &line), 0);
+        assert_non_null(strstr(buf_str(&line), "TYPE65399"));
         struct audit b = a;
         assert_true(audit_same(&a, &b));
         b.time_ms = 9;

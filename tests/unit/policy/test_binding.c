@@ -249,6 +249,9 @@ static void test_secrets(void **state) {
                 assert_null(strstr(err.msg, bad[i]));
         }
         assert_int_equal(bindings_set_secret(b, "c1", "with\0a-nul-byte", 15, 0, &err), -EINVAL);
+        load(b, ONE("'inject':{'as':'basic','user':'u'}"));
+        assert_int_equal(bindings_set_secret(b, "c1", "with\0a-nul-byte", 15, 0, &err), -EINVAL);
+        load(b, ONE(HEADER));
         assert_int_equal(bindings_set_secret(b, "other", SECRET, 12, 0, &err), -ENOENT);
         _cleanup_free_ char *longest = malloc(BINDING_SECRET_MAX + 1);
         memset(longest, 'x', BINDING_SECRET_MAX + 1);
@@ -302,6 +305,7 @@ static void test_refused(void **state) {
                 { "[{'id':'b','credential':'c/d'}]", "credential: " },
                 { "[{'id':'b','credential':'c','hosts':['api.test'],'x':1}]", "\"x\"" },
                 { "[{'id':'b','credential':'c','hosts':[]," HEADER "}]", "empty" },
+                { "[{'id':'b','credential':'c','hosts':[1]," HEADER "}]", "hosts[0]: must be a string" },
                 { "[{'id':'b','credential':'c','hosts':['*']," HEADER "}]", "not for every host" },
                 { "[{'id':'b','credential':'c','hosts':['*.com']," HEADER "}]", "top-level" },
                 { "[{'id':'b','credential':'c','hosts':['@packages']," HEADER "}]", "hosts[0]: " },

@@ -153,6 +153,19 @@ static void test_sizes(void **state) {
         while (b.len <= POLICY_JSON_MAX)
                 buf_puts(&b, "                                ");
         assert_int_equal(policy_parse(buf_data(&b), b.len, NULL, &p, &err), -EFBIG);
+        /* Hosts of one rule, a preset's among them. */
+        buf_clear(&b);
+        buf_puts(&b, "{\"rules\":[{\"action\":\"allow\",\"hosts\":[\"@packages\"");
+        for (unsigned i = 0; i < POLICY_HOSTS_MAX - 3; i++)
+                buf_printf(&b, ",\"h%u.test\"", i);
+        buf_puts(&b, "]}]}");
+        assert_int_equal(policy_parse(buf_data(&b), b.len, &context, &p, &err), 0);
+        policy_unref(p);
+        p = NULL;
+        b.len -= 4;
+        buf_puts(&b, ",\"one.more.test\"]}]}");
+        assert_int_equal(policy_parse(buf_data(&b), b.len, &context, &p, &err), -E2BIG);
+        assert_non_null(strstr(err.msg, "rules[0].hosts[1022]: more than 1024 hosts"));
         buf_clear(&b);
         for (unsigned i = 0; i < 40; i++)
                 buf_puts(&b, "[");
@@ -320,6 +333,8 @@ static void test_requests(void **state) {
         /* Only denies: nothing to wait for. */
         CHECK("{'rules':[{'action':'deny','name':'no','hosts':['a.test'],'methods':['POST']}]}",
               { "connect a.test 443 tls", "deny default no_rule" }, { "dns a.test", "deny default no_rule" });
+        CHECK("{'rules':[{'action':'allow','name':'yes','hosts':['a.test'],'paths':['/x']},{'action':'allow','name':'more','hosts':['*']}]}",
+              { "connect a.test 443 tls", "ask yes rule inspect" }, { "request tls GET a.test 443 /y", "allow more rule" });
         /* A deny rule without paths after an allow with some: other requests are denied by it. */
         CHECK("{'rules':[{'action':'allow','name':'yes','hosts':['a.test'],'paths':['/x']},{'action':'deny','name':'no','hosts':['*']}]}",
               { "dns a.test", "allow yes rule" }, { "connect a.test 443 tls", "ask yes rule inspect" },
@@ -428,6 +443,11 @@ static void test_dial(void **state) {
                 { "half.test", "127.0.0.1", "deny half address_refused loopback" },
                 { "meta.test", "169.254.169.254", "allow meta rule metadata" },
                 { "meta.test", "169.254.169.253", "deny meta address_refused link_local" },
+                { "local.test", "169.254.7.7", "allow local rule link_local" },
+                { "local.test", "169.254.169.254", "deny local address_refused metadata" },
+                { "local.test", "224.0.0.1", "deny local address_refused multicast" },
+                { "local.test", "0.0.0.1", "deny local address_refused unspecified" },
+                { "link8.test", "169.254.7.7", "deny link8 address_refused link_local" },
         };
         _cleanup_(freep) struct address_set *own = NULL;
         (void) state;
@@ -440,7 +460,9 @@ static void test_dial(void **state) {
                 "{'action':'allow','name':'corp','hosts':['*.corp.test'],'cidr':['10.0.0.0/16','127.0.0.0/8'],'internal':true},"
                 "{'action':'allow','name':'wide','hosts':['wide.test'],'cidr':['0.0.0.0/0'],'internal':true},"
                 "{'action':'allow','name':'half','hosts':['half.test'],'cidr':['120.0.0.0/5'],'internal':true},"
-                "{'action':'allow','name':'meta','hosts':['meta.test'],'cidr':['169.254.169.254'],'internal':true}]}");
+                "{'action':'allow','name':'meta','hosts':['meta.test'],'cidr':['169.254.169.254'],'internal':true},"
+                "{'action':'allow','name':'local','hosts':['local.test'],'cidr':['169.254.0.0/16','224.0.0.0/8','0.0.0.0/8'],'internal':true},"
+                "{'action':'allow','name':'link8','hosts':['link8.test'],'cidr':['169.0.0.0/8'],'internal':true}]}");
         for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
                 struct host h;
                 struct address a;
@@ -538,6 +560,13 @@ static void test_explain(void **state) {
                 json_t *j = NULL;
                 assert_int_equal(policy_explain(p, bad[i], NULL, &j, NULL), -EINVAL);
         }
+        char longer[9000] = "https://api.test/";
+        memset(longer + strlen(longer), 'a', sizeof longer - 1 - strlen(longer));
+        longer[sizeof longer - 1] = '\0';
+        json_t *j = NULL;
+        assert_int_equal(policy_explain(p, longer, NULL, &j, NULL), -EINVAL);
+        longer[300] = '\0';
+        assert_int_equal(policy_dns(p, longer).reason, REASON_BAD_NAME);
 }
 
 static void test_reasons(void **state) {
