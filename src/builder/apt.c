@@ -131,7 +131,7 @@ static int run_apt(struct build *b, const char *const *argv, const char *cwd, vo
         c.argv = argv;
         c.env = env;
         c.on_line = on_line;
-        c.arg = b;
+        c.line_arg = b;
         if (cwd && chdir(cwd) < 0)
                 return error_errno(err, errno, "cannot enter %s", cwd);
         int r = ret_output ? child_output(b, &c, 1 << 20, ret_output, err) : child_run(b, &c, err);

@@ -74,7 +74,7 @@ static _Noreturn void child_exec(const struct child *c, int pipe_fd) {
                 _exit(126);
         }
         if (c->call)
-                _exit(c->call(c->arg) & 0xff);
+                _exit(c->call(c->call_arg) & 0xff);
         child_env(c, env, store);
         char **argv = NULL, **envp = NULL;
         memcpy(&argv, &c->argv, sizeof argv); /* execvpe() takes away a const that it honours */
@@ -98,7 +98,7 @@ static void line_end(struct liner *l) {
         if (l->n > 0)
                 (void) snprintf(l->last, sizeof l->last, "%.255s", l->line);
         if (l->c->on_line)
-                l->c->on_line(l->c->arg, l->line);
+                l->c->on_line(l->c->line_arg, l->line);
         l->n = 0;
 }
 

@@ -13,8 +13,9 @@ struct child {
         bool no_network;          /* in a network namespace with a loopback device only */
         const char *root;         /* changes its root to this folder first */
         int (*call)(void *arg);   /* instead of argv: runs in the child, result is its exit status */
-        void (*on_line)(void *arg, const char *line); /* for each line that goes to the log */
-        void *arg;                /* of call and on_line */
+        void *call_arg;
+        void (*on_line)(void *arg, const char *line); /* for each line that goes to the log; runs in the parent */
+        void *line_arg;
 };
 
 #define CHILD_INIT ((struct child){ .in_fd = -1, .out_fd = -1 })

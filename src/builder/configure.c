@@ -195,7 +195,7 @@ int configure_rootfs(struct build *b, struct error *err) {
         job->epoch = b->epoch;
         job->sources = sources;
         c.call = child_main;
-        c.arg = job;
+        c.call_arg = job;
         c.root = b->rootfs;
         c.no_network = true;
         int r = child_run_status(b, &c, &status, err);

@@ -292,7 +292,7 @@ int initrd_add_modules(struct build *b, struct error *err) {
         int r = make_subset(b, &s, err);
         if (r == 0) {
                 c.call = install_subset;
-                c.arg = &s;
+                c.call_arg = &s;
                 c.root = b->rootfs;
                 c.no_network = true;
                 r = child_run(b, &c, err);

@@ -105,6 +105,6 @@ int rootfs_from_packages(struct build *b, struct error *err) {
         c.argv = argv;
         c.no_network = true;
         c.on_line = on_line;
-        c.arg = &counter;
+        c.line_arg = &counter;
         return child_run(b, &c, err);
 }

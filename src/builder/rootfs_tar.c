@@ -216,10 +216,11 @@ static int unpack(void *arg) {
 }
 
 static void on_line(void *arg, const char *line) {
+        struct build *b = arg;
         unsigned percent;
 
         if (sscanf(line, "at %u", &percent) == 1)
-                build_progress(arg, percent > 99 ? 99 : percent, "unpacking the archive");
+                build_progress(b, percent > 99 ? 99 : percent, "unpacking the archive");
 }
 
 static int tar_error(struct build *b, const struct tar_result *res, struct error *err) {
@@ -246,11 +247,12 @@ int rootfs_from_tar(struct build *b, struct error *err) {
         if (fstat(b->tar_fd, &st) == 0 && S_ISREG(st.st_mode))
                 job.size = (uint64_t) st.st_size;
         c.call = unpack;
-        c.arg = &job;
+        c.call_arg = &job;
         c.in_fd = b->tar_fd;
         c.root = b->rootfs;
         c.no_network = true;
         c.on_line = on_line;
+        c.line_arg = b;
         int r = child_run_status(b, &c, &status, err);
         if (r == 0 && status != 0)
                 r = res->err.code ? tar_error(b, res, err) : error_set(err, -EIO, "unpacking ended with status %d", status);

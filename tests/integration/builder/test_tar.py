@@ -56,6 +56,18 @@ def test_progress_is_honest(bench, tar):
     assert overall == sorted(overall) and overall[0] == 0 and overall[-1] == 100
 
 
+def test_many_entries_show_progress(bench, tar):
+    """More entries than there are between two reports: each report is a line, and the numbers grow."""
+    t = tar().root()
+    for i in range(1600):
+        t.add(f'etc/{i}', bytes(2000))
+    r = bench.tar(tar=t.close())
+    assert r.code == 0, r.last
+    percents = [line['percent'] for line in r.lines if line.get('message') == 'unpacking the archive']
+    assert len(percents) >= 4 and percents == sorted(percents) and percents[0] == 0 and 20 < percents[1] < 50, percents
+    assert '1599' in r.ls('/etc')
+
+
 def test_same_archive_same_digest(bench, tar):
     path = tar().root().add('etc/future', b'x', mtime=4000000000).add('etc/now', b'y').close()
     a, b = bench.tar(tar=path), bench.tar(tar=path)

@@ -146,7 +146,7 @@ static void calls_a_function(void **state) {
 
         (void) state;
         c.call = called;
-        c.arg = &n;
+        c.call_arg = &n;
         assert_int_equal(child_run_status(&b, &c, &status, &err), 0);
         assert_int_equal(status, 5);
         assert_memory_equal(b.tail, "called 7\n", 9);
