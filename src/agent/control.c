@@ -16,6 +16,7 @@
 #include "boot.h"
 #include "cgroup.h"
 #include "gate.h"
+#include "grow.h"
 #include "metrics.h"
 #include "procs.h"
 #include "rpc_watch.h"
@@ -32,8 +33,17 @@ static void init(void *arg, struct http_x *x, struct buf *body) {
         struct agent *a = arg;
         struct error e = ERROR_INIT;
         _cleanup_json_ json_t *req = NULL;
+        uint64_t disk_bytes = 0;
         if (json_parse(buf_data(body), body->len, LIMIT_IDENTITY_JSON, &req, &e) < 0 ||
-            identity_apply(&a->identity, req, &e) < 0) {
+            json_read_u64(req, "diskBytes", false, 1, INT64_MAX, &disk_bytes, &e) < 0) {
+                api_fail(x, 400, "invalid_argument", "%s", e.msg);
+                return;
+        }
+        if (disk_bytes && a->identity.owns_machine && grow_root(disk_bytes, &e) < 0) {
+                api_fail(x, 500, "disk_not_grown", "%s", e.msg);
+                return;
+        }
+        if (identity_apply(&a->identity, req, &e) < 0) {
                 api_fail(x, 400, "invalid_argument", "%s", e.msg);
                 return;
         }

@@ -26,9 +26,9 @@ static int program_path(const struct rootd *r, char out[CONF_STR_MAX + 32], stru
         return 0;
 }
 
-int order_warden(const struct rootd *r, const struct record *rec, bool adopt, struct launch_order *ret,
-                 struct error *err) {
-        char program[CONF_STR_MAX + 32], ropen[CONF_STR_MAX + 32], memory[16], cpus[16];
+int order_warden(const struct rootd *r, const struct record *rec, bool adopt, bool grown,
+                 struct launch_order *ret, struct error *err) {
+        char program[CONF_STR_MAX + 32], ropen[CONF_STR_MAX + 32], memory[16], cpus[16], disk[24];
         *ret = (struct launch_order){ .uid = rec->warden_uid,
                                       .processes = WARDEN_PROCESSES_MAX,
                                       .oom_score_adj = WARDEN_OOM_ADJ,
@@ -47,6 +47,9 @@ int order_warden(const struct rootd *r, const struct record *rec, bool adopt, st
         res = add_args(ret, args, ARRAY_SIZE(args), err);
         if (res == 0 && r->opt.conf.qemu[0])
                 res = add_args(ret, qemu, ARRAY_SIZE(qemu), err);
+        (void) snprintf(disk, sizeof disk, "%llu", (unsigned long long) rec->disk_bytes);
+        if (res == 0 && grown)
+                res = add_args(ret, (const char *const[]){ "--disk-bytes", disk }, 2, err);
         if (res == 0 && adopt)
                 res = add_args(ret, (const char *const[]){ "--adopt" }, 1, err);
         return res;

@@ -22,9 +22,10 @@ enum warden_fd {
         WARDEN_FD_PORT,
 };
 
-/* Program, arguments and limits; the descriptors are the caller's to add. */
-int order_warden(const struct rootd *r, const struct record *rec, bool adopt, struct launch_order *ret,
-                 struct error *err);
+/* Program, arguments and limits; the descriptors are the caller's to add. grown: the disk may be larger than
+ * the guest knows yet. */
+int order_warden(const struct rootd *r, const struct record *rec, bool adopt, bool grown,
+                 struct launch_order *ret, struct error *err);
 int order_vm(const struct rootd *r, const struct record *rec, struct launch_order *ret, struct error *err);
 /* -1 leaves it out. */
 void order_fd(struct launch_order *o, int fds[LAUNCH_FDS_MAX], int number, int fd);

@@ -50,6 +50,7 @@ struct place {
         struct slot *slot;
         struct watch *vm_watch, *warden_watch;
         bool vm_runs, warden_runs;
+        bool grown; /* the disk is larger than what it was cloned from */
         uint64_t started_us;
         uv_timer_t *timer;
         struct error error;
@@ -192,7 +193,7 @@ static int tell_vm(struct place *f, int stub, struct error *err) {
 static int tell_warden(struct place *f, int stub, const int boot_files[2], struct error *err) {
         struct launch_order o;
         int fds[LAUNCH_FDS_MAX];
-        int r = order_warden(f->p->rootd, &f->p->rec, false, &o, err);
+        int r = order_warden(f->p->rootd, &f->p->rec, false, f->grown, &o, err);
         if (r < 0)
                 return r;
         bool boot = boot_files[0] >= 0;
@@ -258,11 +259,14 @@ static int make_files(struct place *f, int boot_files[2], struct error *err) {
         if (dir < 0)
                 return dir;
         int disk = -EBADF;
+        struct stat st;
+        uint64_t source_bytes = fstat(f->source.disk, &st) == 0 ? (uint64_t) st.st_size : 0;
         int res = disk_clone(f->source.disk, dir, "disk.img", p->rec.disk_bytes, p->rec.vm_uid, &disk,
                              &p->rec.disk_bytes, err);
         fault_point("place", 4);
         if (res < 0)
                 return res;
+        f->grown = p->rec.disk_bytes > source_bytes;
         fd_closep(&f->source.disk);
         f->source.disk = disk;
         if (str_eq(p->rec.mode, "boot")) {

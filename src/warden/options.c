@@ -18,7 +18,7 @@
 #endif
 
 struct raw {
-        const char *id, *mode, *engine, *memory, *cpus, *qemu, *ropen;
+        const char *id, *mode, *engine, *memory, *cpus, *qemu, *ropen, *disk;
 };
 
 static int collect(int argc, char **argv, struct raw *raw, bool *ret_adopt, struct error *err) {
@@ -28,7 +28,7 @@ static int collect(int argc, char **argv, struct raw *raw, bool *ret_adopt, stru
         } options[] = {
                 { "--id", &raw->id },         { "--mode", &raw->mode }, { "--engine", &raw->engine },
                 { "--memory", &raw->memory }, { "--cpus", &raw->cpus }, { "--qemu", &raw->qemu },
-                { "--ropen", &raw->ropen },
+                { "--ropen", &raw->ropen },   { "--disk-bytes", &raw->disk },
         };
         for (int i = 1; i < argc; i++) {
                 size_t o = 0;
@@ -50,7 +50,7 @@ static int collect(int argc, char **argv, struct raw *raw, bool *ret_adopt, stru
 int options_parse(int argc, char **argv, struct warden_config *ret, struct error *err) {
         struct raw raw = { .ropen = CSPACE_LIBEXECDIR "/ropen.so", .qemu = "" };
         bool adopt = false;
-        uint64_t memory, cpus;
+        uint64_t memory, cpus, disk = 0;
         int r = collect(argc, argv, &raw, &adopt, err);
         if (r < 0)
                 return r;
@@ -66,6 +66,8 @@ int options_parse(int argc, char **argv, struct warden_config *ret, struct error
                                  LIMIT_MEMORY_MAX_MB);
         if (!raw.cpus || str_to_u64(raw.cpus, LIMIT_CPUS_MAX, &cpus) < 0 || cpus == 0)
                 return error_set(err, -EINVAL, "--cpus is a number from 1 to %d", LIMIT_CPUS_MAX);
+        if (raw.disk && (str_to_u64(raw.disk, INT64_MAX, &disk) < 0 || disk == 0))
+                return error_set(err, -EINVAL, "--disk-bytes is a number of bytes");
         *ret = (struct warden_config){
                 .id = raw.id,
                 .mode = adopt ? WARDEN_ADOPT : boot ? WARDEN_BOOT : WARDEN_RESTORE,
@@ -75,6 +77,7 @@ int options_parse(int argc, char **argv, struct warden_config *ret, struct error
                         .ropen = raw.ropen,
                         .memory_mb = (uint32_t) memory,
                         .cpus = (uint32_t) cpus,
+                        .disk_bytes = disk,
                         .keep = start,
                 },
         };

@@ -208,6 +208,8 @@ static char *identify_body(void *arg) {
         snprintf(now, sizeof(now), "%lld", (long long) clock_real_ns());
         json_object_set_new(w->identify.json, "entropy", json_string(text));
         json_object_set_new(w->identify.json, "timeNs", json_string(now));
+        if (w->disk_bytes)
+                json_object_set_new(w->identify.json, "diskBytes", json_integer((json_int_t) w->disk_bytes));
         explicit_bzero(entropy, sizeof(entropy));
         explicit_bzero(text, sizeof(text));
         return json_dumps(w->identify.json, JSON_COMPACT);
@@ -504,6 +506,7 @@ int warden_new(uv_loop_t *loop, struct warden_config *cfg, struct warden **ret, 
         if (r >= 0) {
                 w->loop = loop;
                 w->mode = cfg->mode;
+                w->disk_bytes = cfg->vmm.disk_bytes;
                 w->hold.fd = -EBADF;
                 snprintf(w->id, sizeof(w->id), "%s", cfg->id);
                 uv_timer_init(loop, &w->timer);

@@ -30,6 +30,7 @@ struct warden {
         uv_loop_t *loop;
         char id[ID_SIZE];
         enum warden_mode mode;
+        uint64_t disk_bytes; /* as vmm_config has it */
         enum warden_state state;
         char reason[ERROR_MSG_MAX];
         bool identified, freeing;

@@ -201,11 +201,22 @@ static void is_running(struct qemu *q) {
         q->base.handler->on_running(q->base.arg);
 }
 
+static void on_start_command(void *arg, int err, const struct error *e, const json_t *ret);
+
+/* The guest knows the size that the disk had when its state was written. QEMU has opened the larger file, and tells
+ * the guest when it is "resized" to what it is. It runs in order, so before the guest does. */
+static void tell_disk_size(struct qemu *q) {
+        if (q->cfg.disk_bytes)
+                qmp_send(q->qmp, on_start_command, q, "block_resize", "{s:s,s:I}", "node-name", "disk", "size",
+                         (json_int_t) q->cfg.disk_bytes);
+}
+
 static void on_migration(struct qemu *q, const char *status) {
         if (q->snap.cb) {
                 if (!q->snap.migrated && (str_eq(status, "completed") || str_eq(status, "failed")))
                         snapshot_migrated(q, status);
         } else if (q->loading && str_eq(status, "completed")) {
+                tell_disk_size(q);
                 q->loading = false;
                 q->loaded = true;
                 q->loaded_us = clock_mono_us();
@@ -293,8 +304,10 @@ static void on_adopted(void *arg, int err, const struct error *e, const json_t *
         q->loaded_us = clock_mono_us();
         if (str_eq(status, "running"))
                 is_running(q);
-        else if (str_eq(status, "paused"))
+        else if (str_eq(status, "paused")) {
+                tell_disk_size(q); /* the warden before may not have come to it */
                 q->base.handler->on_loaded(q->base.arg);
+        }
         else
                 end(q, VMM_FAILED, "the VM that was left is in no state to be taken over");
 }

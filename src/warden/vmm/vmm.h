@@ -39,6 +39,7 @@ enum vmm_end {
 struct vmm_config {
         const char *engine, *qemu, *ropen;
         uint32_t memory_mb, cpus;
+        uint64_t disk_bytes; /* of "restore": the disk is larger than the one in the snapshot; 0: as it was */
         int stub, tap, disk, mem, state, kernel, initrd, qmp_listen, port_listen;
         bool keep; /* of "boot": not for a snapshot but a sandbox's own disk, whose memory is nobody else's */
 };

@@ -152,6 +152,9 @@ def test_disk_is_a_private_copy_and_can_be_larger(placer):
         assert f.read(15) == b'root filesystem'
     other, _ = placer.place()
     w = placer.rootd.warden(ident)
+    # Its guest does not know the size yet; that of the other one does.
+    assert w('sys.argv[-2:]') == ['--disk-bytes', str(16 * MB)]
+    assert '--disk-bytes' not in placer.rootd.warden(other)('sys.argv')
     assert w('os.pwrite(7, b"scribble", 0)') == 8
     with open(os.path.join(placer.rootd.data, 'sandboxes', other, 'disk.img'), 'rb') as f:
         assert f.read(8) == b'root fil'

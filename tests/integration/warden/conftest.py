@@ -77,16 +77,20 @@ class Vms:
     def __init__(self, build, room, variant):
         self.build, self.room, self.variant, self.n, self.made = build, room, variant, 0, []
 
-    def restore(self, **kw):
+    def restore(self, disk_bytes=0, **kw):
         self.n += 1
         p = launcher.Placement(self.build, f'{self.room}/vm{self.n}')
         p.disk = f'{self.room}/vm{self.n}.img'
         self.made.append(p)
-        p.launch('restore', launcher.restore_files(self.variant, p.disk), **kw)
+        files = launcher.restore_files(self.variant, p.disk)
+        if disk_bytes:
+            p.disk_bytes = disk_bytes
+            os.truncate(p.disk, disk_bytes)
+        p.launch('restore', files, **kw)
         return p
 
-    def ready(self):
-        p = self.restore()
+    def ready(self, **kw):
+        p = self.restore(**kw)
         p.c = p.ctl()
         p.times = p.c.identify()
         return p

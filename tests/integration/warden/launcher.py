@@ -230,6 +230,7 @@ class Placement:
         self.id = 'a' * 26
         self.warden = self.stub = None
         self.tap = tap
+        self.disk_bytes = 0
         os.makedirs(run, mode=0o711)
         os.chmod(run, 0o711)
         self.ctl_path, self.data_path = run + '/ctl.sock', run + '/data.sock'
@@ -238,7 +239,7 @@ class Placement:
     def argv(self, mode):
         return [self.build + '/src/warden/cspace-warden', '--id', self.id, '--mode', mode, '--engine', self.engine,
                 '--memory', str(self.memory), '--cpus', str(self.cpus), '--ropen',
-                self.build + '/src/warden/ropen.so']
+                self.build + '/src/warden/ropen.so', *(['--disk-bytes', str(self.disk_bytes)] if self.disk_bytes else [])]
 
     def listeners(self, names):
         socks = {}

@@ -69,6 +69,39 @@ def test_clones_differ_and_leave_the_template_alone(vms, variant):
     assert agent.run(b, ['/bin/cat', '/root/file']).stdout == b'mine\n'
 
 
+def sizes(p):
+    """Bytes of the disk and of the root filesystem, as the guest sees them."""
+    r = agent.run(p, ['/bin/sh', '-c', 'cat /sys/block/vda/size; stat -f -c "%b %S" /'])
+    sectors, blocks, size = map(int, r.stdout.split())
+    return sectors * 512, blocks * size
+
+
+def test_larger_disk_reaches_the_guest(vms):
+    """The snapshot knows the template's disk; a clone that was given more has it, disk and filesystem."""
+    disk, fs = sizes(vms.ready())
+    assert disk == 192 << 20 and fs < 192 << 20
+    p = vms.ready(disk_bytes=2 << 30)
+    disk, fs = sizes(p)
+    assert disk == 2 << 30 and 1900 << 20 < fs <= 2 << 30
+    agent.run(p, ['/bin/sh', '-c', 'dd if=/dev/zero of=/root/big bs=1M count=300 2>/dev/null && sync'])
+    assert agent.run(p, ['/bin/sh', '-c', 'stat -c %s /root/big']).stdout.strip() == b'314572800'
+    p.kill('warden')
+    p.adopt()
+    p.ctl().wait_state('running')
+    assert sizes(p)[0] == 2 << 30
+
+
+def test_larger_disk_of_a_vm_that_was_taken_over(vms):
+    """The warden is lost before the guest has its identity: the next one sees to the disk as well."""
+    p = vms.restore(disk_bytes=1 << 30)
+    p.ctl().wait_state('running')
+    p.kill('warden')
+    p.adopt()
+    p.ctl().identify()
+    disk, fs = sizes(p)
+    assert disk == 1 << 30 and fs > 900 << 20
+
+
 def test_files_of_the_vm_process(vms):
     """What the VM holds, and what it was left with to do harm."""
     p = vms.ready()

@@ -33,6 +33,9 @@ static void good_lines(void **state) {
         assert_int_equal(c.mode, WARDEN_ADOPT);
         assert_string_equal(c.vmm.ropen, "/r");
         assert_string_equal(c.vmm.qemu, "/q");
+        assert_int_equal(c.vmm.disk_bytes, 0);
+        assert_int_equal(parse("--id " ID " --mode restore --engine e --memory 256 --cpus 2 --disk-bytes 21474836480", &c, NULL), 0);
+        assert_true(c.vmm.disk_bytes == 21474836480);
 }
 
 static void bad_lines(void **state) {
@@ -50,6 +53,8 @@ static void bad_lines(void **state) {
                 "--id " ID " --mode boot --engine e --memory -1 --cpus 1",
                 "--id " ID " --mode boot --memory 256 --cpus 1",
                 "--id " ID " --mode boot --engine e --memory 256 --cpus 1 --more",
+                "--id " ID " --mode restore --engine e --memory 256 --cpus 1 --disk-bytes 0",
+                "--id " ID " --mode restore --engine e --memory 256 --cpus 1 --disk-bytes 20G",
         };
         for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
                 struct warden_config c;
