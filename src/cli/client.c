@@ -2,6 +2,7 @@
 #include "client.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +20,7 @@
 #define CLIENT_RETRY_MS 20000 /* how long a restart of cspaced may take */
 #define CLIENT_RETRY_GAP_MS 250
 #define CLIENT_PAGE 200
-#define CLIENT_CLOSE_TURNS 100
+#define CLIENT_CLOSE_MS 100 /* then a worker is at it still: a look-up of a name */
 
 static const struct {
         const char *code, *hint;
@@ -71,7 +72,7 @@ int api_error_print(const struct api_error *e) {
 }
 
 /* --api, CSPACE_API_URL, or the socket in the run folder of the configuration. */
-static int choose_endpoint(struct endpoint *ret, struct error *err) {
+static int choose_endpoint(struct endpoint *ret, char listen[CONF_STR_MAX + 1], struct error *err) {
         struct conf conf;
         char path[ENDPOINT_PATH_MAX + 1], url[ENDPOINT_PATH_MAX + 8];
 
@@ -82,6 +83,8 @@ static int choose_endpoint(struct endpoint *ret, struct error *err) {
                 conf_defaults(&conf); /* the file is for those who run the services */
         else if (r < 0)
                 return r;
+        if (r == 0)
+                (void) str_copy(listen, CONF_STR_MAX + 1, conf.listen);
         if (conf_run_path(&conf, "api.sock", path, sizeof path) < 0)
                 return error_set(err, -ENAMETOOLONG, "run folder \"%s\" has too long a path", conf.run);
         snprintf(url, sizeof url, "unix:%s", path);
@@ -97,7 +100,8 @@ static int check_key(const char *key, struct error *err) {
 
 int client_new(struct client **ret, struct error *err) {
         struct endpoint to;
-        int r = choose_endpoint(&to, err);
+        char listen[CONF_STR_MAX + 1] = "";
+        int r = choose_endpoint(&to, listen, err);
 
         if (r < 0)
                 return r;
@@ -113,6 +117,7 @@ int client_new(struct client **ret, struct error *err) {
                 return error_errno(err, r, "cannot make an event loop");
         }
         c->to = to;
+        (void) str_copy(c->listen, sizeof c->listen, listen);
         c->key = cli()->key ? mem_dup(cli()->key) : NULL;
         *ret = c;
         return 0;
@@ -121,14 +126,21 @@ int client_new(struct client **ret, struct error *err) {
 void client_free(struct client *c) {
         if (!c)
                 return;
-        /* What was closed still waits for its callback, a worker for its end. */
-        c->interrupted = false;
-        for (int i = 0; uv_loop_close(&c->loop) == UV_EBUSY; i++) {
-                if (i == CLIENT_CLOSE_TURNS) {
+        uint64_t end = clock_mono_ms() + CLIENT_CLOSE_MS, now;
+        /* What was closed still waits for its callback, a worker for its end. No handle of our own waits for
+         * them: it would keep the loop from closing itself. */
+        for (;;) {
+                uv_run(&c->loop, UV_RUN_NOWAIT);
+                if (uv_loop_close(&c->loop) != UV_EBUSY)
+                        break;
+                now = clock_mono_ms();
+                if (now >= end) {
                         cli()->stuck = true; /* then it must not be freed either */
                         return;
                 }
-                client_pause(c, 1);
+                struct pollfd p = { .fd = uv_backend_fd(&c->loop), .events = POLLIN };
+                int due = uv_backend_timeout(&c->loop), left = (int) (end - now);
+                (void) poll(&p, 1, due >= 0 && due < left ? due : left);
         }
         free(c->key);
         free(c);
@@ -165,8 +177,8 @@ void client_dial_error(const struct client *c, const struct error *err, struct a
         else if (c->to.local && err->code == -EACCES)
                 api_error_set(e, "unreachable",
                               "no permission for %s: it is open to root and the group cspace; others use "
-                              "--api http://127.0.0.1:%d with a key",
-                              where, ENDPOINT_PORT);
+                              "--api http://%s with a key",
+                              where, c->listen[0] ? c->listen : "HOST:PORT ([api] listen of its configuration)");
         else if (err->code == -ECONNREFUSED)
                 api_error_set(e, "unreachable",
                               "nobody listens on %s; is cspaced running there, and is this its address?",

@@ -4,6 +4,7 @@
 /* Shared by client.c (JSON calls), xfer.c (streamed bodies) and upgrade.c. */
 
 #include "client.h"
+#include "conf/conf.h"
 #include "dialer.h"
 #include "io/http_client.h"
 
@@ -12,6 +13,7 @@
 struct client {
         uv_loop_t loop;
         struct endpoint to;
+        char listen[CONF_STR_MAX + 1]; /* where this host's API listens for TCP; "": not known */
         char *key; /* API key or NULL */
         bool interrupted;
         const char *idempotency; /* of the POST under way */

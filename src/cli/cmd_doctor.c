@@ -98,6 +98,11 @@ static void check_engine(struct doctor *d) {
                 report_add(&d->report, VERDICT_OK, "engine", NULL, "%s: %s", engine, member_str(d->host, "engine_reason"));
                 return;
         }
+        if (setup_health(&d->setup, NULL) == -EACCES) {
+                report_add(&d->report, VERDICT_OK, "engine", NULL, "set to \"%s\"; which one that is, only those learn who may ask cspaced",
+                           d->setup.conf.engine);
+                return;
+        }
         report_add(&d->report, VERDICT_WARN, "engine", UP, "set to \"%s\"; which one that is, cspace-rootd tells when it runs",
                    d->setup.conf.engine);
 }
@@ -338,8 +343,10 @@ static void check_services(struct doctor *d) {
         }
         if (setup_health(&d->setup, &err) == 0)
                 report_add(r, VERDICT_OK, "api", NULL, "answers on %s/api.sock", d->setup.conf.run);
+        else if (err.code == -EACCES)
+                report_add(r, VERDICT_WARN, "api", "join the group " SETUP_USER ", or use --api http://ADDRESS:PORT with a key", "%s", err.msg);
         else
-                report_add(r, VERDICT_FAIL, "api", err.code == -EACCES ? "join the group " SETUP_USER ", or use an API key" : UP, "%s", err.msg);
+                report_add(r, VERDICT_FAIL, "api", UP, "%s", err.msg);
 }
 
 static void check_template(struct doctor *d) {

@@ -59,6 +59,7 @@ static const struct opt opts[] = {
 
 const struct command command_down = {
         .name = "down",
+        .destructive = true,
         .synopsis = "[OPTION...]",
         .summary = "Stop the services and end all sandboxes.",
         .details = "Ends every sandbox as a power cut would: what its programs had not written is lost, its disk stays. "

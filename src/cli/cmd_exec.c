@@ -46,10 +46,13 @@ static int run_exec(int argc, char **argv) {
         struct error err = ERROR_INIT;
         struct client *c = NULL;
 
+        int rc = background ? CLI_OK : exec_check_terminal(&exec_opts);
+        if (rc != CLI_OK)
+                return rc;
         if (client_new(&c, &err) < 0)
                 return cli_fail_err(&err);
-        int rc = background ? start_only(c, argv[0], argc - 1, argv + 1)
-                            : stream(c, &exec_opts, argv[0], argc - 1, argv + 1);
+        rc = background ? start_only(c, argv[0], argc - 1, argv + 1)
+                        : stream(c, &exec_opts, argv[0], argc - 1, argv + 1);
         client_free(c);
         return rc;
 }

@@ -158,6 +158,7 @@ const struct command command_key_ls = {
 
 const struct command command_key_rm = {
         .name = "key rm",
+        .destructive = true,
         .synopsis = "ID...",
         .summary = "Revoke API keys, at once.",
         .min_args = 1,

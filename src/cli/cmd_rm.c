@@ -108,6 +108,7 @@ static const struct opt opts[] = {
 
 const struct command command_rm = {
         .name = "rm",
+        .destructive = true,
         .synopsis = "[OPTION...] SANDBOX...",
         .summary = "Delete sandboxes.",
         .details = "In whatever state they are; what runs in them is not asked. Prints those that are gone.",

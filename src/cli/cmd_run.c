@@ -184,12 +184,15 @@ static int run(int argc, char **argv) {
         struct error err = ERROR_INIT;
         struct run r = { .begin_us = clock_mono_us() };
 
+        int rc = exec_check_terminal(&exec_opts);
+        if (rc != CLI_OK)
+                return rc;
         if (!keep)
                 exec_opts.escape = "none"; /* nothing to come back to */
         if (client_new(&r.c, &err) < 0)
                 return cli_fail_err(&err);
         struct signals *signals = signals_new(client_loop(r.c), list, on_signal, &r);
-        int rc = create_and_run(&r, argc, argv);
+        rc = create_and_run(&r, argc, argv);
         rc = clean_up(&r, rc);
         signals_free(signals);
         rc = tell_timing(&r, rc);

@@ -143,6 +143,7 @@ const struct command command_template_ls = {
 
 const struct command command_template_rm = {
         .name = "template rm",
+        .destructive = true,
         .synopsis = "TEMPLATE...",
         .summary = "Remove templates.",
         .details =

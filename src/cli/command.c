@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "command.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/cleanup.h"
@@ -94,59 +95,129 @@ bool command_is_group(const char *word) {
         return false;
 }
 
-/* Edit distance (Levenshtein) of two short words. */
-static size_t distance(const char *a, const char *b) {
-        enum { MAX = 32 };
-        size_t row[MAX + 1], an = strlen(a), bn = strlen(b);
+/* Sorted by what is meant. */
+const struct command_alias command_aliases[] = {
+        { "copy", "cp" },
+        { "download", "cp" },
+        { "get", "cp" },
+        { "pull", "cp" },
+        { "push", "cp" },
+        { "put", "cp" },
+        { "scp", "cp" },
+        { "upload", "cp" },
+        { "new", "create" },
+        { "check", "doctor" },
+        { "status", "doctor" },
+        { "describe", "info" },
+        { "inspect", "info" },
+        { "show", "info" },
+        { "stats", "info" },
+        { "top", "info" },
+        { "keys", "key ls" },
+        { "log", "logs" },
+        { "events", "logs" },
+        { "list", "ls" },
+        { "ps", "ls" },
+        { "sandboxes", "ls" },
+        { "freeze", "pause" },
+        { "continue", "resume" },
+        { "unpause", "resume" },
+        { "delete", "rm" },
+        { "destroy", "rm" },
+        { "remove", "rm" },
+        { "terminate", "rm" },
+        { "launch", "run" },
+        { "attach", "shell" },
+        { "bash", "shell" },
+        { "console", "shell" },
+        { "enter", "shell" },
+        { "sh", "shell" },
+        { "ssh", "shell" },
+        { "boot", "start" },
+        { "halt", "stop" },
+        { "poweroff", "stop" },
+        { "shutdown", "stop" },
+        { "hibernate", "suspend" },
+        { "build", "template build" },
+        { "image", "template ls" },
+        { "images", "template ls" },
+        { "templates", "template ls" },
+        { "init", "up" },
+        { "setup", "up" },
+        { NULL, NULL },
+};
 
-        if (an > MAX || bn > MAX)
-                return MAX;
+#define WORD_MAX 32
+
+static size_t least3(size_t a, size_t b, size_t c) {
+        size_t m = a < b ? a : b;
+
+        return m < c ? m : c;
+}
+
+/* Edit distance of two short words; two letters that changed places are one edit. */
+static size_t distance(const char *a, const char *b, size_t bn) {
+        size_t row[WORD_MAX + 1], before[WORD_MAX + 1], two_before[WORD_MAX + 1], an = strlen(a);
+
+        if (an > WORD_MAX || bn > WORD_MAX)
+                return WORD_MAX;
         for (size_t j = 0; j <= bn; j++)
-                row[j] = j;
+                row[j] = before[j] = j;
         for (size_t i = 1; i <= an; i++) {
-                size_t diagonal = row[0];
-
+                memcpy(two_before, before, sizeof before);
+                memcpy(before, row, sizeof row);
                 row[0] = i;
                 for (size_t j = 1; j <= bn; j++) {
-                        size_t best = diagonal + (a[i - 1] != b[j - 1]);
-
-                        if (row[j] + 1 < best)
-                                best = row[j] + 1;
-                        if (row[j - 1] + 1 < best)
-                                best = row[j - 1] + 1;
-                        diagonal = row[j];
-                        row[j] = best;
+                        row[j] = least3(before[j - 1] + (a[i - 1] != b[j - 1]), before[j] + 1, row[j - 1] + 1);
+                        if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
+                            two_before[j - 2] + 1 < row[j])
+                                row[j] = two_before[j - 2] + 1;
                 }
         }
         return row[bn];
 }
 
-const char *command_suggest(const char *word) {
-        static const struct {
-                const char *from, *to;
-        } aliases[] = {
-                { "list", "ls" },
-                { "ps", "ls" },
-                { "delete", "rm" },
-                { "kill", "rm" },
-                { "ssh", "shell" },
-                { "attach", "shell" },
-                { "copy", "cp" },
-                { "show", "info" },
-                { "inspect", "info" },
-                { "status", "doctor" },
-                { "build", "template build" },
-        };
-        const char *best = NULL;
-        size_t least = 3;
+/* Of two letters anything is like anything. */
+static size_t edits_allowed(size_t n) {
+        return n < 3 ? 0 : n < 6 ? 1 : 2;
+}
 
-        for (size_t i = 0; i < ARRAY_SIZE(aliases); i++)
-                if (str_eq(aliases[i].from, word))
-                        return aliases[i].to;
+static const struct command *by_name(const char *name) {
+        for (const struct command *const *c = command_table; *c; c++)
+                if (str_eq((*c)->name, name))
+                        return *c;
+        return NULL;
+}
+
+static const char *by_alias(const char *group, const char *word) {
+        for (const struct command_alias *a = command_aliases; a->from; a++) {
+                char name[2 * WORD_MAX];
+
+                if (!str_eq(a->from, word))
+                        continue;
+                if (!*group)
+                        return a->to;
+                (void) snprintf(name, sizeof name, "%s %s", group, a->to);
+                const struct command *c = by_name(name);
+                if (c)
+                        return c->name;
+        }
+        return NULL;
+}
+
+const char *command_suggest(const char *group, const char *word) {
+        const char *best = by_alias(group, word);
+        size_t least = edits_allowed(strlen(word)) + 1, skip = *group ? strlen(group) + 1 : 0;
+
+        if (best)
+                return best;
         for (const struct command *const *c = command_table; *c; c++) {
-                size_t d = distance(word, (*c)->name);
+                if ((*c)->destructive || (skip && (!str_has_prefix((*c)->name, group) || (*c)->name[skip - 1] != ' ')))
+                        continue;
+                const char *name = (*c)->name + skip;
+                size_t d = distance(word, name, strlen(name));
 
-                if (d < least && d < strlen(word)) {
+                if (d < least) {
                         least = d;
                         best = (*c)->name;
                 }

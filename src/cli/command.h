@@ -19,6 +19,7 @@ struct command {
         const struct opt *opts;
         int min_args, max_args; /* operands; max -1: any number */
         int command_at;         /* see struct opt_spec */
+        bool destructive;       /* ends or deletes something: nobody is led to it by a word that is only like it */
         bool raw;               /* parses its own arguments; opts is for help and completion only */
         enum complete args[COMMAND_ARGS_MAX]; /* of operands; the last one is repeated */
         int (*run)(int argc, char **argv);    /* operands (raw: name and all); returns the exit code */
@@ -38,5 +39,12 @@ extern const struct opt command_globals[];
 const struct command *command_find(int argc, char **argv, int *ret_words);
 /* Whether word starts the name of commands with two words ("template"). */
 bool command_is_group(const char *word);
-/* The name nearest to what was typed, or NULL. */
-const char *command_suggest(const char *word);
+
+/* Words of other tools and what is meant by them here. Only what is named here may lead to a destructive command. */
+struct command_alias {
+        const char *from, *to;
+};
+extern const struct command_alias command_aliases[]; /* ends with from NULL */
+
+/* The name meant by, or nearest to, what was typed; NULL: none. group is "" or the first of two words. */
+const char *command_suggest(const char *group, const char *word);

@@ -19,6 +19,14 @@
 #define EXEC_TIMED_OUT 124  /* as timeout(1) */
 #define EXEC_HANGUP_MS 2000 /* after SIGHUP in a terminal session */
 
+/* The end of a file could be told to the terminal as ^D only, which a program that has not set up its terminal
+ * yet does not see as one. */
+int exec_check_terminal(const struct exec_options *o) {
+        if (!o->tty || o->no_stdin || isatty(STDIN_FILENO))
+                return CLI_OK;
+        return cli_usage("stdin is not a terminal: leave out --tty, or give --no-stdin with it");
+}
+
 json_t *exec_env(const struct opt_list *env, struct error *err) {
         json_t *o = json_object();
 

@@ -42,6 +42,9 @@ struct exec_options {
                 "tty", 't', OPT_FLAG, &(o).tty, NULL, "Give the command a terminal.", COMPLETE_NONE, 0, 0    \
         }
 
+/* CLI_OK, or an error told: a terminal in the sandbox that nobody could type into would wait for ever. */
+int exec_check_terminal(const struct exec_options *o);
+
 /* {"A":"x"} from the list; NULL: err says which item is wrong. */
 json_t *exec_env(const struct opt_list *env, struct error *err);
 

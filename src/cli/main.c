@@ -63,6 +63,21 @@ static int run_command(const struct command *c, int words, int argc, char **argv
         return rc != CLI_OK ? rc : c->run(n, argv + words);
 }
 
+/* One word of two, or a second word that is none. */
+static int run_group(int argc, char **argv) {
+        cli()->command = argv[0];
+        if (argc == 1 && !cli()->json) {
+                help_group(stderr, argv[0]);
+                return CLI_USAGE;
+        }
+        if (argc == 1)
+                return cli_usage("a command is missing");
+        const char *near = command_suggest(argv[0], argv[1]);
+        if (near)
+                return cli_usage("there is no command \"%s %s\"; did you mean \"%s\"?", argv[0], argv[1], near);
+        return cli_usage("there is no command \"%s %s\"", argv[0], argv[1]);
+}
+
 static int dispatch(int argc, char **argv) {
         int words = 0;
         const struct command *c = command_find(argc, argv, &words);
@@ -74,11 +89,9 @@ static int dispatch(int argc, char **argv) {
                         help_group(stdout, argv[0]);
                         return CLI_OK;
                 }
-                cli()->command = argv[0];
-                return argc == 1 ? cli_usage("a command is missing")
-                                 : cli_usage("there is no command \"%s %s\"", argv[0], argv[1]);
+                return run_group(argc, argv);
         }
-        const char *near = command_suggest(argv[0]);
+        const char *near = command_suggest("", argv[0]);
         if (near)
                 return cli_usage("there is no command \"%s\"; did you mean \"%s\"?", argv[0], near);
         return cli_usage("there is no command \"%s\"", argv[0]);

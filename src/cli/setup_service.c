@@ -136,6 +136,9 @@ int setup_health(const struct setup *s, struct error *err) {
         pid_t pid;
         int r = answers(s, &services[1], &pid);
 
+        if (r == -EACCES) /* which says nothing about cspaced */
+                return error_set(err, r, "%s/%s is open to root and the group " SETUP_USER " alone", s->conf.run,
+                                 services[1].socket);
         return r < 0 ? error_errno(err, r, "cspaced does not answer on %s/%s", s->conf.run, services[1].socket) : 0;
 }
 

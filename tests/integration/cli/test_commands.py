@@ -67,6 +67,23 @@ def test_info(cli, server, sandbox):
     assert j['metadata'] == {EVIL: EVIL} and j['usage']['host']['processes'] == 2 and len(j['commands']) == 1
 
 
+def test_terminal_that_nobody_could_type_into(cli, server, sandbox):
+    n = len(server.sandboxes)
+    for args in (['exec', '-it', sandbox, '--', 'bash'], ['exec', '-t', sandbox, 'sh'], ['run', '-it', '--', 'bash']):
+        r = cli(*args, timeout=20)
+        assert r.returncode == 2 and b'stdin is not a terminal' in r.stderr and b'--no-stdin' in r.stderr
+    assert len(server.sandboxes) == n
+    assert cli('exec', '-d', '-t', sandbox, '--', 'true').returncode == 0  # to be attached to later
+
+
+def test_groups_list_their_commands(cli):
+    for group in ('template', 'key'):
+        r = cli(group)
+        assert r.returncode == 2 and f'{group} ls'.encode() in r.stderr and f'{group} rm'.encode() in r.stderr
+    r = cli('template', 'list')
+    assert r.returncode == 2 and b'did you mean "template ls"?' in r.stderr
+
+
 def test_rm(cli, server):
     ids = [cli('create', '-q').stdout.decode().strip() for _ in range(3)]
     r = cli('rm', ids[0], 'no-such', ids[1])
@@ -209,7 +226,7 @@ def test_template_that_does_not_exist(cli, server):
 
 
 @pytest.mark.parametrize('args,words', [
-    ([], 'Usage'), (['nope'], '"nope"'), (['rnu'], 'did you mean "run"'), (['ps'], 'did you mean "ls"'), (['template'], 'missing'),
+    ([], 'Usage'), (['nope'], '"nope"'), (['rnu'], 'did you mean "run"'), (['ps'], 'did you mean "ls"'), (['template'], 'template build'),
     (['template', 'nope'], '"template nope"'), (['run'], 'missing'), (['exec', 'x'], 'more arguments'), (['ls', 'x'], 'one too many'),
     (['run', '--nope', 'x'], '"--nope"'), (['run', '-Z', 'x'], '"-Z"'), (['run', '--memory'], 'needs a value'),
     (['run', '--memory', '12X', 'x'], '12X'), (['run', '--memory', '1', 'x'], 'MiB'), (['run', '--cpus', 'two', 'x'], 'two'),

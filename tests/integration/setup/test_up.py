@@ -279,6 +279,11 @@ def test_doctor_for_any_user(host):
     host.up()
     p = host.cspace('doctor', user=65534, group=65534, extra_groups=[])
     assert 'ok' in p.out and 'cpu' in p.out
+    # That it may not ask says nothing about the services.
+    assert re.search('warn +api +.*open to root and the group cspace', p.out), p.out
+    assert 'cspace up' not in p.out and 'does not answer' not in p.out
+    p = host.cspace('ls', user=65534, group=65534, extra_groups=[])
+    assert p.returncode == 125 and f'--api http://127.0.0.1:{host.port} with a key' in p.err
 
 
 # ---- logs -------------------------------------------------------------------------------------

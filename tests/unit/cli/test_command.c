@@ -68,16 +68,77 @@ static void test_find(void **state) {
 
 static void test_suggest(void **state) {
         (void) state;
-        assert_string_equal(command_suggest("rnu"), "run");
-        assert_string_equal(command_suggest("delete"), "rm");
-        assert_string_equal(command_suggest("versoin"), "version");
-        assert_null(command_suggest("xylophone"));
-        assert_null(command_suggest("x"));
-        assert_null(command_suggest(""));
+        assert_string_equal(command_suggest("", "rnu"), "run");
+        assert_string_equal(command_suggest("", "creat"), "create");
+        assert_string_equal(command_suggest("", "delete"), "rm");
+        assert_string_equal(command_suggest("", "destroy"), "rm");
+        assert_string_equal(command_suggest("", "images"), "template ls");
+        assert_string_equal(command_suggest("", "versoin"), "version");
+        assert_string_equal(command_suggest("", "top"), "info");
+        assert_string_equal(command_suggest("template", "list"), "template ls");
+        assert_string_equal(command_suggest("template", "delete"), "template rm");
+        assert_string_equal(command_suggest("template", "biuld"), "template build");
+        assert_string_equal(command_suggest("key", "crate"), "key create");
+        assert_null(command_suggest("key", "ssh"));
+        assert_null(command_suggest("", "xylophone"));
+        assert_null(command_suggest("", "x"));
+        assert_null(command_suggest("", "zp"));
+        assert_null(command_suggest("", ""));
+}
+
+static const struct command *named(const char *name) {
+        for (const struct command *const *c = command_table; *c; c++)
+                if (strcmp((*c)->name, name) == 0)
+                        return *c;
+        return NULL;
+}
+
+static void test_aliases(void **state) {
+        (void) state;
+        for (const struct command_alias *a = command_aliases; a->from; a++) {
+                if (named(a->from))
+                        fail_msg("\"%s\" is a command, and an alias too", a->from);
+                if (!named(a->to))
+                        fail_msg("\"%s\" leads to \"%s\", which is no command", a->from, a->to);
+        }
+}
+
+static void harmless(const char *word) {
+        const char *to = command_suggest("", word);
+
+        const struct command *c = to ? named(to) : NULL;
+
+        if (c && c->destructive)
+                fail_msg("\"%s\" suggests \"%s\"", word, to);
+}
+
+/* A word that is only like another must lead nobody to where things are deleted. */
+static void test_suggests_nothing_destructive(void **state) {
+        static const char *const words[] = { "stop", "start", "dawn", "dwon", "don", "dow", "kill", "rn", "mr", "r" };
+        unsigned n = 0;
+
+        (void) state;
+        for (const struct command *const *c = command_table; *c; c++) {
+                char word[64];
+
+                n += (*c)->destructive;
+                for (size_t i = 0; (*c)->name[i]; i++) {
+                        strcpy(word, (*c)->name);
+                        word[i] = 'z';
+                        harmless(word);
+                        memmove(word + i, word + i + 1, strlen(word + i));
+                        harmless(word);
+                }
+        }
+        for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+                harmless(words[i]);
+        assert_true(n >= 4);
+        assert_true(command_down.destructive && command_rm.destructive);
 }
 
 int main(void) {
         const struct CMUnitTest tests[] = { cmocka_unit_test(test_table), cmocka_unit_test(test_find),
-                                            cmocka_unit_test(test_suggest) };
+                                            cmocka_unit_test(test_suggest), cmocka_unit_test(test_aliases),
+                                            cmocka_unit_test(test_suggests_nothing_destructive) };
         return cmocka_run_group_tests(tests, NULL, NULL);
 }
