@@ -124,7 +124,8 @@ const struct command command_create = {
         .name = "create",
         .synopsis = "[OPTION...]",
         .summary = "Create a sandbox and print its id.",
-        .details = "It lives until `cspace rm`, or until its --ttl is over.\n\n"
+        .details = "It lives until `cspace rm`, or until its --ttl is over. Idle is a sandbox to which no request is made\n"
+                   "and no stream is open; what runs in it does not count.\n\n"
                    "  id=$(cspace create --quiet --ttl 1h)\n"
                    "  cspace create --template data --memory 2G --cpus 2 --name work",
         .opts = opts,

@@ -33,6 +33,16 @@ static int add_size(json_t *body, const char *key, const char *option, uint64_t 
         return json_object_set_new(body, key, json_integer((json_int_t) (bytes / MIB)));
 }
 
+static int add_time(json_t *body, const char *key, const char *option, const char *text, struct api_error *e) {
+        uint64_t s = 0;
+
+        if (!text)
+                return 0;
+        if (str_to_seconds(text, &s) < 0)
+                return api_error_set(e, "usage", "--%s \"%s\" is not a time; write it as 30s, 5m or 2h", option, text);
+        return json_object_set_new(body, key, json_integer((json_int_t) s));
+}
+
 static int add_metadata(json_t *body, const struct opt_list *list, struct api_error *e) {
         json_t *o = json_object();
 
@@ -52,7 +62,6 @@ static int add_metadata(json_t *body, const struct opt_list *list, struct api_er
 static json_t *create_body(const struct sandbox_options *o, struct api_error *e) {
         _cleanup_json_ json_t *body = json_object();
         struct error err = ERROR_INIT;
-        uint64_t ttl = 0;
 
         json_t *env = exec_env(&o->env, &err);
         if (!env) {
@@ -68,12 +77,14 @@ static json_t *create_body(const struct sandbox_options *o, struct api_error *e)
                 usage(e, "--name is not UTF-8");
                 return NULL;
         }
-        if (o->ttl && str_to_seconds(o->ttl, &ttl) < 0) {
-                api_error_set(e, "usage", "--ttl \"%s\" is not a time; write it as 30s, 5m or 2h", o->ttl);
+        if (add_time(body, "ttl_s", "ttl", o->ttl, e) < 0 || add_time(body, "idle_s", "idle", o->idle, e) < 0)
                 return NULL;
-        }
-        if (o->ttl)
-                json_object_set_new(body, "ttl_s", json_integer((json_int_t) ttl));
+        if (o->on_expiry)
+                json_object_set_new(body, "on_expiry", json_string(o->on_expiry));
+        if (o->on_idle)
+                json_object_set_new(body, "on_idle", json_string(o->on_idle));
+        if (o->wake)
+                json_object_set_new(body, "wake", json_true());
         if (o->cpus)
                 json_object_set_new(body, "cpus", json_integer((json_int_t) o->cpus));
         if (add_size(body, "memory_mb", "memory", o->memory, e) < 0 ||

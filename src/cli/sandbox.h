@@ -10,7 +10,8 @@ struct sandbox_options {
         const char *template, *name;
         uint64_t memory, disk; /* bytes; 0: default */
         uint64_t cpus;
-        const char *ttl;
+        const char *ttl, *on_expiry, *idle, *on_idle;
+        bool wake;
         struct opt_list env, metadata;
 };
 
@@ -27,9 +28,17 @@ struct sandbox_options {
                   COMPLETE_NONE, 0, 0 },                                                                     \
                 { "metadata",    0, OPT_LIST, &(o).metadata, "KEY=VALUE", "Note something with it.",         \
                   COMPLETE_NONE, 0, 0 },                                                                     \
-        {                                                                                                    \
-                "ttl", 0, OPT_STRING, &(o).ttl, "TIME",                                                      \
-                        "Delete it after so long, as 30s, 5m or 2h; 0: never.", COMPLETE_NONE, 0, 0          \
+        { "ttl",       0,    OPT_STRING, &(o).ttl, "TIME", "Time to live, as 30s, 5m or 2h; 0: no limit.",     \
+          COMPLETE_NONE, 0,  0 },                                                                              \
+                { "on-expiry", 0, OPT_STRING, &(o).on_expiry, "WHAT",                                          \
+                  "What happens then: delete (the default), suspend or stop.", COMPLETE_NONE, 0, 0 },          \
+                { "idle", 0, OPT_STRING, &(o).idle, "TIME", "Suspend it when nobody used it for so long.",     \
+                  COMPLETE_NONE, 0, 0 },                                                                       \
+                { "on-idle", 0, OPT_STRING, &(o).on_idle, "WHAT",                                              \
+                  "Then pause, suspend (the default), stop or delete it.", COMPLETE_NONE, 0, 0 },              \
+        {                                                                                                      \
+                "wake", 0, OPT_FLAG, &(o).wake, NULL, "Wake it when somebody uses it again.", COMPLETE_NONE,   \
+                        0, 0                                                                                   \
         }
 
 struct sandbox_created {

@@ -16,6 +16,7 @@
 #include "base/str.h"
 #include "proxy.h"
 #include "sandbox.h"
+#include "wake.h"
 
 #define ANSWER_MAX (4u * 1024 * 1024)
 #define TIMEOUT_MS 60000
@@ -26,8 +27,14 @@ struct sandbox *agent_sandbox(struct api_req *r) {
                 api_error(r, API_SANDBOX_NOT_FOUND, "sandbox \"%.80s\" does not exist", r->params[0]);
                 return NULL;
         }
-        if (s->state == SANDBOX_RUNNING)
+        if (s->state == SANDBOX_RUNNING) {
+                sandbox_touch(s);
                 return s;
+        }
+        if (wake_wanted(s)) {
+                wake_request(r, s);
+                return NULL;
+        }
         api_error(r, API_SANDBOX_NOT_RUNNING, "sandbox \"%s\" is %s%s%s", s->id, sandbox_state_name(s->state),
                   s->reason[0] ? ": " : "", s->reason);
         return NULL;

@@ -11,6 +11,7 @@ struct app;
 struct sandbox;
 
 /* The sandbox named by the first path parameter, running; NULL: answered. */
+/* To be called first of all: it may be called again for the same request, when the sandbox has been woken. */
 struct sandbox *agent_sandbox(struct api_req *r);
 /* cb comes once, with the agent's parsed answer (NULL if empty, borrowed), when its status is below
  * 400. Every failure is answered here, and cb is not called. body: borrowed, may be NULL. */

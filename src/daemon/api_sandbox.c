@@ -36,7 +36,7 @@ static struct sandbox *find(struct api_req *r) {
 
 static int read_params(struct api_req *r, struct sandbox_params *p, struct error *err) {
         static const char *const keys[] = { "template", "name", "memory_mb", "cpus", "disk_mb",
-                                            "env",      "metadata", "ttl_s", NULL };
+                                            "env",      "metadata", "ttl_s", SANDBOX_RULES_KEYS, NULL };
         uint64_t memory = 0, cpus = 0, disk = 0, ttl = UINT64_MAX;
         const json_t *b = r->body;
         if (!b)
@@ -59,6 +59,8 @@ static int read_params(struct api_req *r, struct sandbox_params *p, struct error
         if (rc >= 0)
                 rc = json_read_str_map(b, "metadata", LIMIT_METADATA_ITEMS, LIMIT_METADATA_KEY, LIMIT_METADATA_VALUE,
                                        &p->metadata, err);
+        if (rc >= 0)
+                rc = sandbox_rules_read(b, &p->rules, err);
         if (rc < 0)
                 return rc;
         p->memory_mb = (uint32_t) memory;
@@ -69,7 +71,7 @@ static int read_params(struct api_req *r, struct sandbox_params *p, struct error
 }
 
 static void create(struct api_req *r) {
-        struct sandbox_params p = { .owner = r->owner };
+        struct sandbox_params p = { .owner = r->owner, .rules = SANDBOX_RULES_DEFAULT };
         struct error e = ERROR_INIT;
         struct sandbox *s = NULL;
         struct op *o = NULL;
@@ -208,15 +210,17 @@ static void on_changed(void *arg, int err, const struct error *e) {
 }
 
 static void patch(struct api_req *r) {
-        static const char *const keys[] = { "ttl_s", NULL };
+        static const char *const keys[] = { "ttl_s", SANDBOX_RULES_KEYS, NULL };
         struct error e = ERROR_INIT;
-        uint64_t ttl = 0;
+        uint64_t ttl = UINT64_MAX;
         struct sandbox *s = find(r);
         if (!s)
                 return;
-        if (!r->body || json_only_keys(r->body, keys, &e) < 0 ||
-            json_read_u64(r->body, "ttl_s", true, 0, LIMIT_TTL_MAX_S, &ttl, &e) < 0) {
-                api_error(r, API_INVALID_ARGUMENT, "%s", e.msg[0] ? e.msg : "a body with \"ttl_s\" is needed");
+        struct sandbox_rules rules = s->rules;
+        if (!r->body || json_object_size(r->body) == 0 || json_only_keys(r->body, keys, &e) < 0 ||
+            json_read_u64(r->body, "ttl_s", false, 0, LIMIT_TTL_MAX_S, &ttl, &e) < 0 ||
+            sandbox_rules_read(r->body, &rules, &e) < 0) {
+                api_error(r, API_INVALID_ARGUMENT, "%s", e.msg[0] ? e.msg : "a body with \"ttl_s\" or a rule is needed");
                 return;
         }
         if (s->state == SANDBOX_DELETING) {
@@ -229,9 +233,14 @@ static void patch(struct api_req *r) {
                 return;
         }
         *c = (struct changed){ .r = api_req_ref(r), .s = sandbox_ref(s) };
-        int rc = sandbox_set_ttl(r->app, s, ttl, on_changed, c, &e);
+        int rc = 0;
+        if (ttl != UINT64_MAX) /* the row is written once, below */
+                rc = sandbox_set_ttl(r->app, s, ttl, NULL, NULL, &e);
+        rules.ttl_s = s->rules.ttl_s;
+        if (rc >= 0)
+                rc = sandbox_set_rules(r->app, s, &rules, on_changed, c);
         if (rc < 0) {
-                api_error_err(r, api_code_from_errno(rc), &e);
+                api_error(r, api_code_from_errno(rc), "%s", e.msg[0] ? e.msg : "could not store the change");
                 sandbox_unref(c->s);
                 api_req_unref(c->r);
                 free(c);

@@ -20,6 +20,7 @@
 
 #include "agent_call.h"
 #include "app.h"
+#include "attach.h"
 #include "attach_client.h"
 #include "base/buf.h"
 #include "base/cleanup.h"
@@ -57,7 +58,17 @@ struct attach {
         struct attach *prev, *next; /* of app->attaches */
 };
 
+bool attach_busy(struct app *app, const char *sandbox_id) {
+        for (const struct attach *a = app->attaches; a; a = a->next)
+                if (strcmp(a->sandbox_id, sandbox_id) == 0)
+                        return true;
+        return false;
+}
+
 static void attach_free(struct attach *a) {
+        struct sandbox *s = a->app->stopping ? NULL : sandbox_find(a->app, a->sandbox_id);
+        if (s)
+                sandbox_touch(s);
         *(a->prev ? &a->prev->next : &a->app->attaches) = a->next;
         if (a->next)
                 a->next->prev = a->prev;

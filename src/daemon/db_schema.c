@@ -45,6 +45,8 @@ static const char *const steps[] = {
         "CREATE INDEX events_by_sandbox ON events (sandbox_id, id);",
         /* what a sandbox that has no VM goes on from */
         "ALTER TABLE sandboxes ADD COLUMN image TEXT NOT NULL DEFAULT '';",
+        /* what happens to it by itself, JSON */
+        "ALTER TABLE sandboxes ADD COLUMN rules TEXT;",
 };
 
 static int read_version(void *arg, struct db_row *row, struct error *err) {

@@ -17,6 +17,7 @@
 #include "e2b_internal.h"
 #include "proxy.h"
 #include "router.h"
+#include "wake.h"
 
 #define TRAFFIC_TOKEN_FIELD "e2b-traffic-access-token"
 
@@ -49,8 +50,8 @@ static bool route_traffic(struct app *app, struct http_x *x) {
                 refuse(x, &route, route.status, route.message);
                 return true;
         }
-        const struct sandbox *s = sandbox_find(app, route.id);
-        if (!s || s->state != SANDBOX_RUNNING) {
+        struct sandbox *s = sandbox_find(app, route.id);
+        if (!s || (s->state != SANDBOX_RUNNING && !wake_wanted(s))) {
                 proxy_refuse_not_found(x, route.id);
                 return true;
         }
@@ -58,6 +59,11 @@ static bool route_traffic(struct app *app, struct http_x *x) {
                 refuse(x, &route, 403, "The field " TRAFFIC_TOKEN_FIELD " is missing or wrong");
                 return true;
         }
+        if (s->state != SANDBOX_RUNNING) {
+                wake_traffic(app, x, s, route_traffic);
+                return true;
+        }
+        sandbox_touch(s);
         struct proxy_target t = { .id = s->id, .port = route.port, .errors = PROXY_ERRORS_E2B };
         proxy_serve_traffic(app->proxy, x, &t);
         return true;

@@ -37,6 +37,7 @@ json_t *e2b_time(int64_t unix_ms);
 
 /* Checks the members of a create body that are not the sandbox's own, and makes ext of them. An
  * error has been sent when it returns < 0. */
+int e2b_read_rules(struct api_req *r, struct sandbox_rules *rules);
 int e2b_read_ext(struct api_req *r, json_t **ret_ext);
 /* The token that traffic to s must carry, or NULL: none needed. */
 const char *e2b_traffic_token(const struct sandbox *s);

@@ -94,6 +94,8 @@ json_t *e2b_sandbox_detail_json(struct app *app, const struct sandbox *s) {
         if (network)
                 (void) json_object_set_new(j, "network", json_deep_copy(network));
         (void) json_object_set_new(j, "lifecycle",
-                                   json_pack("{s:s,s:b}", "onTimeout", "kill", "autoResume", 0));
+                                   json_pack("{s:s,s:b}", "onTimeout",
+                                             s->rules.on_expiry == SANDBOX_END_DELETE ? "kill" : "pause", "autoResume",
+                                             s->rules.wake));
         return j;
 }

@@ -96,21 +96,16 @@ static int read_network(struct api_req *r, const json_t *from, json_t *ext) {
 
 static int read_members(struct api_req *r, json_t *ext) {
         static const char *const no[][2] = {
-                { "autoPause", "autoPause (pausing at the time limit)" },
                 { "volumeMounts", "volumeMounts" },
                 { "iam", "iam" },
         };
         struct error err = ERROR_INIT;
-        json_t *network = NULL, *mcp = NULL, *resume = NULL;
+        json_t *network = NULL, *mcp = NULL;
         bool internet = false;
 
         for (size_t i = 0; i < ARRAY_SIZE(no); i++)
                 if (asks(r->body, no[i][0]))
                         return unsupported(r, no[i][1]);
-        if (json_read_obj(r->body, "autoResume", false, &resume, &err) < 0)
-                return bad(r, &err);
-        if (resume && asks(resume, "enabled"))
-                return unsupported(r, "autoResume");
 
         const json_t *access = json_object_get(r->body, "allow_internet_access");
         if (json_read_bool(r->body, "allow_internet_access", false, &internet, &err) < 0)
@@ -131,6 +126,25 @@ static int read_members(struct api_req *r, json_t *ext) {
         if (json_read_obj(r->body, "network", false, &network, &err) < 0)
                 return bad(r, &err);
         return network ? read_network(r, network, ext) : 0;
+}
+
+int e2b_read_rules(struct api_req *r, struct sandbox_rules *rules) {
+        struct error err = ERROR_INIT;
+        json_t *resume = NULL;
+        bool pause = false, memory = true, wake = false;
+
+        if (json_read_bool(r->body, "autoPause", false, &pause, &err) < 0 ||
+            json_read_bool(r->body, "autoPauseMemory", false, &memory, &err) < 0 ||
+            json_read_obj(r->body, "autoResume", false, &resume, &err) < 0 ||
+            (resume && json_read_bool(resume, "enabled", false, &wake, &err) < 0))
+                return bad(r, &err);
+        if (!memory && (!pause || wake)) {
+                error_set(&err, -EINVAL, "autoPauseMemory false needs autoPause, and does not go with autoResume");
+                return bad(r, &err);
+        }
+        rules->on_expiry = !pause ? SANDBOX_END_DELETE : memory ? SANDBOX_END_SUSPEND : SANDBOX_END_STOP;
+        rules->wake = wake;
+        return 0;
 }
 
 int e2b_read_ext(struct api_req *r, json_t **ret_ext) {

@@ -176,13 +176,13 @@ static int read_create(struct api_req *r, uint64_t timeout_default, struct sandb
 
 static void create(struct api_req *r, uint64_t timeout_default) {
         _cleanup_json_ json_t *ext = NULL;
-        struct sandbox_params p = { 0 };
+        struct sandbox_params p = { .rules = SANDBOX_RULES_DEFAULT };
         struct error err = ERROR_INIT;
         enum api_code code = API_INTERNAL;
         struct sandbox *s;
         struct op *op;
 
-        if (read_create(r, timeout_default, &p) < 0 || e2b_read_ext(r, &ext) < 0)
+        if (read_create(r, timeout_default, &p) < 0 || e2b_read_rules(r, &p.rules) < 0 || e2b_read_ext(r, &ext) < 0)
                 return;
         p.ext = ext;
         struct wait *w = wait_new(r, CREATE_WAIT_MS, create_done);
@@ -457,6 +457,7 @@ static void post_pause(struct api_req *r) {
                 return api_error_err(r, API_INVALID_ARGUMENT, &err);
         if (s->state != SANDBOX_RUNNING)
                 return api_error_status(r, 409, "Sandbox \"%s\" is already paused", s->id);
+        s->expires_ms = 0; /* these clients' time limit is of running; it is given anew when it runs again */
         change(r, s, memory ? SANDBOX_SUSPEND : SANDBOX_STOP, pause_done);
 }
 

@@ -47,6 +47,8 @@ struct guests {
         struct map *by_id;
         unsigned n_idle;
         uv_timer_t sweep;
+        void (*on_end)(void *arg, const char *id);
+        void *end_arg;
 };
 
 static void guest_unlink(struct guest *g) {
@@ -234,7 +236,23 @@ void guest_leave(struct guest_user *u) {
                 u->next->prev = u->prev;
         u->guest = NULL;
         g->n_users--;
+        if (!u->own && g->all->on_end)
+                g->all->on_end(g->all->end_arg, g->id);
         guest_collect(g);
+}
+
+bool guests_busy(const struct guests *all, const char *id) {
+        const struct guest *g = map_get(all->by_id, id);
+
+        for (const struct guest_user *u = g ? g->users : NULL; u; u = u->next)
+                if (!u->own)
+                        return true;
+        return false;
+}
+
+void guests_on_end(struct guests *all, void (*fn)(void *arg, const char *id), void *arg) {
+        all->on_end = fn;
+        all->end_arg = arg;
 }
 
 const char *guest_user_id(const struct guest_user *u) {

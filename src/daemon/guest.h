@@ -30,6 +30,7 @@ struct guest_user {
         struct guest *guest;
         struct guest_user *prev, *next;
         void (*on_drop)(struct guest_user *u); /* the sandbox is dropped: end and leave, at once */
+        bool own; /* the daemon's own request, which is no use of the sandbox */
 };
 
 int guests_new(uv_loop_t *loop, const char *run_dir, struct guests **ret, struct error *err);
@@ -41,6 +42,10 @@ int guests_sock_path(const struct guests *all, const char *id, char *out, size_t
 /* Registers u with sandbox id: 0, -ENOMEM, or -EBUSY at GUEST_USERS_MAX. */
 int guest_join(struct guests *all, const char *id, struct guest_user *u);
 void guest_leave(struct guest_user *u); /* not joined is fine */
+/* Whether somebody else than the daemon itself uses it. */
+bool guests_busy(const struct guests *all, const char *id);
+/* Told when such a use has ended. */
+void guests_on_end(struct guests *all, void (*fn)(void *arg, const char *id), void *arg);
 const char *guest_user_id(const struct guest_user *u);
 
 /* An idle connection to the agent, or NULL. */

@@ -76,6 +76,14 @@ void proxy_drop(struct proxy *p, const char *id) {
         guests_drop(p->guests, id);
 }
 
+bool proxy_busy(struct proxy *p, const char *id) {
+        return guests_busy(p->guests, id);
+}
+
+void proxy_on_end(struct proxy *p, void (*fn)(void *arg, const char *id), void *arg) {
+        guests_on_end(p->guests, fn, arg);
+}
+
 int proxy_dial(struct proxy *p, const char *id, uint16_t port, dial_cb cb, void *arg, struct dial **ret,
                struct error *err) {
         char path[LIMIT_PATH];

@@ -27,6 +27,10 @@ void proxy_free(struct proxy *p); /* breaks everything off; NULL is fine */
  * before the sandbox is taken down, so that a client never sees a clean end of a lost answer. */
 void proxy_drop(struct proxy *p, const char *id);
 
+/* Whether exchanges with the sandbox are open, those of the daemon itself left out; and the end of one. */
+bool proxy_busy(struct proxy *p, const char *id);
+void proxy_on_end(struct proxy *p, void (*fn)(void *arg, const char *id), void *arg);
+
 enum proxy_errors {
         PROXY_ERRORS_E2B,    /* {"sandboxId","message","code":502} */
         PROXY_ERRORS_NATIVE, /* {"error":{"code","message"}} */

@@ -214,6 +214,7 @@ int proxy_call(struct proxy *p, const struct proxy_request *r, proxy_call_cb cb,
         c->cb = cb;
         c->arg = arg;
         c->user.on_drop = on_drop;
+        c->user.own = true;
         uv_timer_init(guests_loop(p->guests), &c->timer);
         c->timer.data = c;
 

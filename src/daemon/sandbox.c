@@ -81,7 +81,8 @@ struct sandbox *sandbox_alloc(struct app *app) {
                 return NULL;
         }
         str_hex(raw, sizeof raw, s->token);
-        s->created_ms = clock_real_ms();
+        s->created_ms = s->active_ms = clock_real_ms();
+        s->rules = SANDBOX_RULES_DEFAULT;
         s->metadata = json_object();
         s->env = json_object();
         s->refs = 1;
@@ -263,21 +264,23 @@ size_t sandbox_count(struct app *app, unsigned mask) {
 /* ---- rows ---------------------------------------------------------------------------------- */
 
 void sandbox_row_insert(const struct sandbox *s, struct db_batch *b) {
+        _cleanup_json_ json_t *rules = sandbox_rules_store(&s->rules);
         db_batch_add(b,
                      "INSERT OR REPLACE INTO sandboxes (id, name, state, reason, template_ref, digest, memory_mb, cpus, disk_bytes,"
-                     " token, owner, metadata, env, ext, created_ms, started_ms, expires_ms, image)"
-                     " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                     "ssssssiiissjjjiiis", s->id, s->name, sandbox_state_name(s->state), s->reason, s->template_ref, s->digest,
+                     " token, owner, metadata, env, ext, created_ms, started_ms, expires_ms, image, rules)"
+                     " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                     "ssssssiiissjjjiiisj", s->id, s->name, sandbox_state_name(s->state), s->reason, s->template_ref, s->digest,
                      (int64_t) s->memory_mb, (int64_t) s->cpus, (int64_t) s->disk_bytes, s->token, s->owner, s->metadata,
-                     s->env, s->ext, s->created_ms, s->started_ms, s->expires_ms, s->image);
+                     s->env, s->ext, s->created_ms, s->started_ms, s->expires_ms, s->image, rules);
 }
 
 void sandbox_row_update(const struct sandbox *s, struct db_batch *b) {
+        _cleanup_json_ json_t *rules = sandbox_rules_store(&s->rules);
         db_batch_add(b,
                      "UPDATE sandboxes SET name = ?, state = ?, reason = ?, template_ref = ?, owner = ?, metadata = ?,"
-                     " env = ?, ext = ?, created_ms = ?, started_ms = ?, expires_ms = ?, image = ? WHERE id = ?",
-                     "sssssjjjiiiss", s->name, sandbox_state_name(s->state), s->reason, s->template_ref, s->owner, s->metadata,
-                     s->env, s->ext, s->created_ms, s->started_ms, s->expires_ms, s->image, s->id);
+                     " env = ?, ext = ?, created_ms = ?, started_ms = ?, expires_ms = ?, image = ?, rules = ? WHERE id = ?",
+                     "sssssjjjiiisjs", s->name, sandbox_state_name(s->state), s->reason, s->template_ref, s->owner, s->metadata,
+                     s->env, s->ext, s->created_ms, s->started_ms, s->expires_ms, s->image, rules, s->id);
 }
 
 void sandbox_row_delete(const struct sandbox *s, struct db_batch *b) {
@@ -306,7 +309,8 @@ static int load_fields(struct sandbox *s, struct db_row *row) {
             str_copy(s->digest, sizeof s->digest, db_row_str(row, 5)) < 0 ||
             str_copy(s->token, sizeof s->token, db_row_str(row, 9)) < 0 ||
             str_copy(s->owner, sizeof s->owner, db_row_str(row, 10)) < 0 ||
-            str_copy(s->image, sizeof s->image, db_row_str(row, 17)) < 0)
+            str_copy(s->image, sizeof s->image, db_row_str(row, 17)) < 0 ||
+            sandbox_rules_load(db_row_str(row, 18), &s->rules) < 0)
                 return -EBADMSG;
         s->state = (enum sandbox_state) state;
         s->memory_mb = (uint32_t) db_row_int(row, 6);
@@ -349,7 +353,7 @@ int sandboxes_load(struct app *app, struct sandboxes **ret, struct error *err) {
         *ret = all;
         return db_query(db_conn_of(app->db), load_row, app, err,
                         "SELECT id, name, state, reason, template_ref, digest, memory_mb, cpus, disk_bytes, token, owner,"
-                        " metadata, env, ext, created_ms, started_ms, expires_ms, image FROM sandboxes ORDER BY created_ms, id",
+                        " metadata, env, ext, created_ms, started_ms, expires_ms, image, rules FROM sandboxes ORDER BY created_ms, id",
                         "");
 }
 
@@ -395,6 +399,8 @@ json_t *sandbox_to_json(const struct sandbox *s, bool full) {
                               (json_int_t) (s->disk_bytes >> 20), "metadata", s->metadata, "created_at",
                               time_json(s->created_ms), "started_at", time_json(s->started_ms), "expires_at",
                               time_json(s->expires_ms));
+        if (j)
+                sandbox_rules_show(&s->rules, j);
         if (j && s->state == SANDBOX_FAILED)
                 (void) json_object_set_new(j, "reason", json_string(s->reason));
         if (j && full) {

@@ -14,6 +14,7 @@
 #include "base/id.h"
 #include "base/limits.h"
 #include "api.h"
+#include "sandbox_rules.h"
 #include "template.h"
 
 #define SANDBOX_TOKEN_LEN 40
@@ -103,7 +104,10 @@ struct sandbox {
         int64_t created_ms, started_ms;  /* started: first RUNNING; 0 before */
         int64_t expires_ms;              /* 0: never */
         char image[ID_SIZE];             /* what SUSPENDED, STOPPED and FAILED ones go on from; "" none */
+        struct sandbox_rules rules;
         /* not in the database */
+        int64_t active_ms;               /* when somebody last began or ended a use of it */
+        int64_t retry_ms;                /* what its rules say is not to be tried before */
         struct create *create;           /* flow under way: also of RESTORING and STARTING */
         struct life *life;               /* flow under way: of the other moves */
         struct del *del;                 /* flow under way */
@@ -150,6 +154,7 @@ struct sandbox_params {
         json_t *env, *metadata;    /* borrowed; NULL none; objects of strings, limits checked here */
         json_t *ext;               /* borrowed; NULL none */
         int64_t ttl_s;             /* -1: default of the configuration; 0: no limit if allowed */
+        struct sandbox_rules rules; /* SANDBOX_RULES_DEFAULT */
         const char *owner;
         const char *idem;          /* idem_scope of the request, NULL none */
 };
@@ -180,6 +185,11 @@ enum sandbox_verb {
 };
 int sandbox_change(struct app *app, struct sandbox *s, enum sandbox_verb verb, const char *owner, const char *idem,
                    sandbox_durable_cb durable, void *arg, struct op **ret_op, struct error *err);
+/* Somebody uses it. */
+void sandbox_touch(struct sandbox *s);
+/* Replaces its rules and writes the row. */
+int sandbox_set_rules(struct app *app, struct sandbox *s, const struct sandbox_rules *rules, sandbox_durable_cb durable,
+                      void *arg);
 /* New expiry: now + ttl_s; 0 for none. Checks the configured limit (-ERANGE). */
 int sandbox_set_ttl(struct app *app, struct sandbox *s, uint64_t ttl_s, sandbox_durable_cb durable, void *arg,
                     struct error *err);

@@ -147,6 +147,9 @@ static void end(struct life *l, enum sandbox_state state, bool good) {
         struct db_batch *b = db_batch_new();
         if (s->state != state)
                 (void) sandbox_move(app, s, state);
+        s->active_ms = clock_real_ms();
+        if (good)
+                s->retry_ms = 0;
         sandbox_row_update(s, b);
         if (good)
                 op_succeed(app, o, b, result_of(l));

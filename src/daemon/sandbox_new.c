@@ -184,7 +184,9 @@ static int fill(struct app *app, struct sandbox *s, const struct sandbox_params 
         int r = ttl_to_expiry(app, p->ttl_s, &s->expires_ms, err);
         if (r < 0)
                 return r;
-        s->created_ms = clock_real_ms();
+        s->created_ms = s->active_ms = clock_real_ms();
+        s->rules = p->rules;
+        s->rules.ttl_s = s->expires_ms ? (uint64_t) (s->expires_ms - s->created_ms + 999) / 1000 : 0;
         (void) str_copy(s->template_ref, sizeof s->template_ref, ref);
         (void) str_copy(s->owner, sizeof s->owner, p->owner ? p->owner : "");
         if (p->name)
@@ -285,9 +287,20 @@ int sandbox_set_ttl(struct app *app, struct sandbox *s, uint64_t ttl_s, sandbox_
         if (r < 0)
                 return r;
         s->expires_ms = ms;
+        s->rules.ttl_s = ttl_s;
+        s->retry_ms = 0;
         expiry_changed(app);
         r = write_row(app, s, durable, arg);
         return r < 0 ? error_errno(err, r, "could not store the change") : 0;
+}
+
+int sandbox_set_rules(struct app *app, struct sandbox *s, const struct sandbox_rules *rules, sandbox_durable_cb durable,
+                      void *arg) {
+        s->rules = *rules;
+        s->active_ms = clock_real_ms();
+        s->retry_ms = 0;
+        expiry_changed(app);
+        return write_row(app, s, durable, arg);
 }
 
 int sandbox_set_ext(struct app *app, struct sandbox *s, json_t *ext, sandbox_durable_cb durable, void *arg) {

@@ -2,6 +2,8 @@
 """Pausing, suspending and stopping, with every part behind cspaced failing or cspaced itself killed in between. (With
 real VMs: tests/integration/life.)"""
 
+import time
+
 import pytest
 
 from conftest import until
@@ -208,3 +210,137 @@ def test_e2b(ready):
     assert d.post(f'/sandboxes/{s}/resume', {'timeout': 100}, headers=h).status == 409
     assert d.request('DELETE', f'/sandboxes/{s}', headers=h).status == 204
     assert d.post(f'/sandboxes/{s}/pause', {}, headers=h).status == 404
+
+
+# ---- rules ---------------------------------------------------------------------------------------
+
+def test_rules_are_kept_and_checked(ready):
+    d = ready
+    s = d.create(on_expiry='suspend', idle_s=100, on_idle='pause', wake=True)
+    assert (s['on_expiry'], s['idle_s'], s['on_idle'], s['wake']) == ('suspend', 100, 'pause', True)
+    for bad in ({'on_expiry': 'pause'}, {'on_idle': 'x'}, {'idle_s': -1}, {'wake': 1}, {}, {'other': 1}):
+        assert d.request('PATCH', f'/v1/sandboxes/{s["id"]}', bad).status == 400, bad
+    r = d.request('PATCH', f'/v1/sandboxes/{s["id"]}', {'wake': False, 'ttl_s': 50})
+    assert r.status == 200 and not r.json['wake'] and r.json['idle_s'] == 100 and r.json['expires_at']
+    d.kill()
+    d.start()
+    t = d.sandbox(s['id'])
+    assert (t['on_expiry'], t['idle_s'], t['on_idle'], t['wake']) == ('suspend', 100, 'pause', False)
+    plain = d.create()
+    assert (plain['on_expiry'], plain['idle_s'], plain['on_idle'], plain['wake']) == ('delete', 0, 'suspend', False)
+
+
+@pytest.mark.parametrize('end,state', [('suspend', 'suspended'), ('stop', 'stopped'), ('delete', None)])
+def test_expiry(ready, end, state):
+    d = ready
+    began = time.monotonic()
+    s = d.create(ttl_s=2, on_expiry=end)['id']
+    until(lambda: (d.sandbox(s) or {'state': None})['state'] == state, what=end)
+    assert 1.5 < time.monotonic() - began < 3.5
+    if state:
+        assert change(d, s, 'wake').status == 200
+        began = time.monotonic()
+        until(lambda: d.sandbox(s)['state'] == state, what=end + ' again')
+        assert 1.5 < time.monotonic() - began < 3.5
+
+
+def test_expiry_while_down(ready):
+    d = ready
+    s = d.create(ttl_s=1, on_expiry='suspend')['id']
+    d.kill()
+    time.sleep(1.2)
+    d.start()
+    until(lambda: d.sandbox(s)['state'] == 'suspended', what='suspended')
+    d.kill()
+    d.start()
+    time.sleep(1)
+    assert d.sandbox(s)['state'] == 'suspended'
+
+
+def test_expiry_of_a_paused_one(ready):
+    d = ready
+    s = d.create(ttl_s=2, on_expiry='suspend')['id']
+    change(d, s, 'pause')
+    until(lambda: d.sandbox(s)['state'] == 'suspended', what='suspended')
+
+
+def test_expiry_that_fails_is_tried_again_later(ready):
+    d = ready
+    d.fault('SAVE', error=[28, 'no space left'])
+    s = d.create(ttl_s=1, on_expiry='suspend')['id']
+    until(lambda: b'change_failed' in d.get(f'/v1/sandboxes/{s}/logs').body, what='a failure')
+    time.sleep(1.5)
+    assert d.sandbox(s)['state'] == 'running'
+    assert d.steer(seen=True).count('SAVE') == 1
+
+
+@pytest.mark.parametrize('end,state', [('suspend', 'suspended'), ('pause', 'paused'), ('stop', 'stopped'), ('delete', None)])
+def test_idle(ready, end, state):
+    d = ready
+    s = d.create(idle_s=2, on_idle=end)['id']
+    for _ in range(4):  # used again and again
+        time.sleep(0.8)
+        assert d.post(f'/v1/sandboxes/{s}/commands', {'cmd': 'x'}).status == 201
+    used = time.monotonic()
+    until(lambda: (d.sandbox(s) or {'state': None})['state'] == state, what=end)
+    assert 1.5 < time.monotonic() - used < 3.5
+
+
+def test_an_open_stream_is_not_idle(ready):
+    d = ready
+    s = d.create(idle_s=1)['id']
+    p = d.post(f'/v1/sandboxes/{s}/commands', {'cmd': 'cat'}).json
+    a = d.attach(s, p['process_id'])
+    assert a.status == 101
+    time.sleep(3)
+    assert d.sandbox(s)['state'] == 'running'
+    a.close()
+    closed = time.monotonic()
+    until(lambda: d.sandbox(s)['state'] == 'suspended', what='suspended')
+    assert 0.5 < time.monotonic() - closed < 2.5
+
+
+@pytest.mark.parametrize('down', ['pause', 'suspend', 'stop'])
+def test_wake_on_request(ready, down):
+    d = ready
+    s = d.create(wake=True)['id']
+    assert change(d, s, down).status == 200
+    assert d.post(f'/v1/sandboxes/{s}/commands', {'cmd': 'x'}).status == 201
+    assert d.sandbox(s)['state'] == 'running'
+    assert change(d, s, down).status == 200
+    assert d.request('PUT', f'/v1/sandboxes/{s}/files?path=/tmp/x', b'data' * 10000).status == 200
+    assert change(d, s, down).status == 200
+    r = d.get('/health', headers={'E2b-Sandbox-Id': s, 'E2b-Sandbox-Port': '49983', 'Host': 'localhost'}, conn=d.tcp())
+    assert d.sandbox(s)['state'] == 'running', r
+    # on the way down
+    d.fault('SAVE', delay=0.5)
+    d.fault('STOP', delay=0.5)
+    d.fault('PAUSE', delay=0.5)
+    assert change(d, s, down, 0).status == 202
+    assert d.post(f'/v1/sandboxes/{s}/commands', {'cmd': 'x'}).status == 201
+    other = d.create()['id']
+    change(d, other, down)
+    assert d.post(f'/v1/sandboxes/{other}/commands', {'cmd': 'x'}).status == 409
+
+
+def test_wake_that_fails(ready):
+    d = ready
+    s = d.create(wake=True)['id']
+    change(d, s, 'suspend')
+    d.fault('PLACE', error=[28, 'no space left'])
+    r = d.post(f'/v1/sandboxes/{s}/commands', {'cmd': 'x'})
+    assert r.status == 507 and 'does not wake up' in r.json['error']['message']
+    assert d.sandbox(s)['state'] == 'suspended'
+
+
+def test_e2b_rules(ready):
+    d = ready
+    h = {'X-API-KEY': d.post('/v1/keys', {'name': 'k'}).json['key']}
+    r = d.post('/v2/sandboxes', {'templateID': 'base', 'timeout': 2, 'autoPause': True, 'autoResume': {'enabled': True}}, headers=h)
+    s = r.json['sandboxID']
+    t = d.get(f'/sandboxes/{s}', headers=h).json
+    assert t['lifecycle'] == {'onTimeout': 'pause', 'autoResume': True}
+    until(lambda: d.get(f'/sandboxes/{s}', headers=h).json['state'] == 'paused', what='paused')
+    until(lambda: d.sandbox(s)['state'] == 'suspended' and d.sandbox(s)['wake'], what='suspended')
+    r = d.post('/v2/sandboxes', {'templateID': 'base', 'autoPauseMemory': False}, headers=h)
+    assert r.status == 400

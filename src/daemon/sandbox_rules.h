@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* What happens to a sandbox by itself: at its expiry, when nobody uses it, when somebody does again. */
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/error.h"
+
+enum sandbox_end { SANDBOX_END_DELETE, SANDBOX_END_PAUSE, SANDBOX_END_SUSPEND, SANDBOX_END_STOP, SANDBOX_END_MAX_ };
+
+struct sandbox_rules {
+        uint64_t ttl_s;             /* as asked for, to be given again by a wake after its expiry; 0 none */
+        enum sandbox_end on_expiry; /* not PAUSE */
+        uint64_t idle_s;            /* 0: never */
+        enum sandbox_end on_idle;
+        bool wake;                  /* on the first request */
+};
+#define SANDBOX_RULES_DEFAULT ((struct sandbox_rules){ .on_expiry = SANDBOX_END_DELETE, .on_idle = SANDBOX_END_SUSPEND })
+#define SANDBOX_RULES_KEYS "on_expiry", "idle_s", "on_idle", "wake" /* of JSON bodies; ttl_s is its user's */
+
+/* The members that are there replace those of r, which is untouched on an error. */
+int sandbox_rules_read(const json_t *body, struct sandbox_rules *r, struct error *err);
+/* Adds these members to j, for clients. */
+void sandbox_rules_show(const struct sandbox_rules *r, json_t *j);
+/* For the row: all of it. */
+json_t *sandbox_rules_store(const struct sandbox_rules *r);
+int sandbox_rules_load(const char *text, struct sandbox_rules *ret);
