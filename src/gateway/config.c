@@ -12,6 +12,7 @@
 #include "conn.h"
 #include "dns/dns_names.h"
 #include "ipc/messages.h"
+#include "policy/binding.h"
 #include "upstream.h"
 #include "usage.h"
 
@@ -96,6 +97,43 @@ static int read_own(const json_t *j, struct parts *parts, struct error *err) {
         return r;
 }
 
+/* Into b, which is wiped by whoever made it when this fails in the middle. */
+static int read_bindings(struct bindings *b, const json_t *j, struct error *err) {
+        _cleanup_json_ json_t *none = json_array();
+        json_t *list = NULL, *secrets = NULL, *one;
+        const char *credential;
+        int r = json_read_array(j, "bindings", false, BINDINGS_MAX, &list, err);
+        if (r == 0)
+                r = json_read_obj(j, "secrets", false, &secrets, err);
+        if (r == 0)
+                r = bindings_load(b, list ? list : none, err);
+        if (r < 0 || !secrets)
+                return r;
+        json_object_foreach(secrets, credential, one) {
+                static const char *const keys[] = { "secret", "expires_ms", NULL };
+                const char *secret = NULL;
+                uint64_t expires_ms = 0;
+                r = json_is_object(one) ? json_only_keys(one, keys, err) : error_set(err, -EINVAL, "secrets: not an object");
+                if (r == 0)
+                        r = json_read_str(one, "secret", true, BINDING_SECRET_MAX, &secret, err);
+                if (r == 0)
+                        r = json_read_u64(one, "expires_ms", false, 0, INT64_MAX, &expires_ms, err);
+                if (r == 0)
+                        r = bindings_set_secret(b, credential, secret, strlen(secret), (int64_t) expires_ms, err);
+                if (r < 0)
+                        return error_wrap(err, "credential \"%.64s\"", credential);
+        }
+        return 0;
+}
+
+/* On a table of its own first: what is wrong with it must not be found half-way. */
+static int check_bindings(const json_t *j, struct error *err) {
+        _cleanup_(bindings_freep) struct bindings *b = NULL;
+        if (bindings_new(&b) < 0)
+                return error_set(err, -ENOMEM, "out of memory");
+        return read_bindings(b, j, err);
+}
+
 static int read_ca(const struct gateway *gw, const json_t *j, struct parts *parts, struct error *err) {
         const char *text = NULL;
         uint8_t seed[CA_SEED_BYTES + 16];
@@ -135,7 +173,7 @@ static void swap_in(struct gateway *gw, struct parts *p) {
 }
 
 int config_apply(struct gateway *gw, const void *json, size_t n, struct error *err) {
-        static const char *const keys[] = { "policy", "presets", "own", "ca_seed", "names", NULL };
+        static const char *const keys[] = { "policy", "presets", "own", "ca_seed", "names", "bindings", "secrets", NULL };
         _cleanup_(parts_done) struct parts parts = { 0 };
         _cleanup_json_ json_t *j = NULL;
         int r = json_parse(json, n, GW_CONFIG_MAX, &j, err);
@@ -149,10 +187,14 @@ int config_apply(struct gateway *gw, const void *json, size_t n, struct error *e
                 r = read_own(j, &parts, err);
         if (r == 0)
                 r = read_ca(gw, j, &parts, err);
+        if (r == 0)
+                r = check_bindings(j, err);
         if (r == 0 && (r = usage_set_policy(gw->usage, parts.policy)) < 0)
                 r = error_set(err, r, "out of memory");
         if (r == 0)
                 r = read_names(gw, j, err); /* only before the first policy: usage has nothing to lose then */
+        if (r == 0)
+                r = read_bindings(gw->bindings, j, err); /* was checked: only memory can be missing */
         if (r == 0)
                 swap_in(gw, &parts);
         return r;

@@ -8,6 +8,9 @@
  *   "presets"   object   {"@packages": ["host", ...]}
  *   "own"       array    ranges of this host ("10.0.0.0/8", "203.0.113.7") that are never dialled
  *   "ca_seed"   string   base64 of CA_SEED_BYTES; needed the first time, and ignored from then on
+ *   "bindings"  array    of credentials (binding.h); missing: none
+ *   "secrets"   object   {CREDENTIAL: {"secret": "...", "expires_ms": UNIX_TIME_IN_MS or 0}}; those of before that a binding
+ *                        still names are kept, so that a configuration need not repeat them
  *   "names"     object   the names table of an earlier gateway of this sandbox (dns_names.h); only the first time
  *
  * Unknown members are refused.

@@ -25,6 +25,7 @@
 #include "dns/dns_names.h"
 #include "ipc/ipc.h"
 #include "ipc/messages.h"
+#include "policy/binding.h"
 #include "usage.h"
 
 struct client {
@@ -216,9 +217,27 @@ static void on_query(struct client *cl, const struct ipc_packet *p) {
                 (void) ipc_conn_reply(cl->conn, p, body, n, NULL, 0);
 }
 
+static void on_secret(struct client *cl, const struct ipc_packet *p) {
+        struct ipc_gw_secret m;
+        struct error e = ERROR_INIT;
+        int r = 0;
+        if (ipc_gw_secret_decode(p->body, p->body_n, &m) < 0)
+                r = error_set(&e, -EPROTO, "malformed GW_SECRET");
+        else if (m.secret_n == 0)
+                bindings_drop_secret(cl->ctl->gw->bindings, m.credential);
+        else
+                r = bindings_set_secret(cl->ctl->gw->bindings, m.credential, m.secret, m.secret_n, (int64_t) m.expires_ms, &e);
+        if (r < 0)
+                (void) ipc_conn_reply_error(cl->conn, p, &e);
+        else
+                (void) ipc_conn_reply(cl->conn, p, NULL, 0, NULL, 0);
+}
+
 static void on_packet(void *arg, struct ipc_conn *c, struct ipc_packet *p) {
         if (p->type == IPC_GW_CONFIG)
                 on_config(arg, p);
+        else if (p->type == IPC_GW_SECRET)
+                on_secret(arg, p);
         else if (p->type == IPC_GW_QUERY)
                 on_query(arg, p);
         else

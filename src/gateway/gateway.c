@@ -10,6 +10,7 @@
 #include "base/str.h"
 #include "conn.h"
 #include "dns/dns_names.h"
+#include "policy/binding.h"
 #include "upstream.h"
 #include "usage.h"
 
@@ -22,7 +23,7 @@ int gateway_init(struct gateway *gw, uv_loop_t *loop, const struct gateway_optio
         gw->audit = audit_queue_new();
         gw->usage = usage_new(loop);
         if (!gw->audit || !gw->usage || random_bytes(&seed, sizeof seed) < 0 ||
-            dns_names_new(seed, DNS_NAMES_MAX, &gw->names) < 0)
+            dns_names_new(seed, DNS_NAMES_MAX, &gw->names) < 0 || bindings_new(&gw->bindings) < 0)
                 return error_set(err, -ENOMEM, "out of memory");
         int r = trust_load(o->trust, &gw->trust, err);
         if (r == 0)
@@ -51,6 +52,7 @@ void gateway_free(struct gateway *gw) {
         policy_unref(gw->policy);
         address_set_free(gw->own);
         dns_names_free(gw->names);
+        bindings_free(gw->bindings);
         usage_free(gw->usage);
         audit_queue_free(gw->audit);
 }

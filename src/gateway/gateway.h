@@ -22,6 +22,7 @@
 #define GATEWAY_CONNECTIONS_MAX 4096 /* of one sandbox; a policy may say less */
 
 struct audit_queue;
+struct bindings;
 struct conn;
 struct dns_names;
 struct upstream;
@@ -44,6 +45,7 @@ struct gateway {
         struct ca *ca;
         struct policy *policy;
         struct address_set *own;
+        struct bindings *bindings;
 
         struct dns_names *names;
 

@@ -44,8 +44,16 @@ static void on_timer(uv_timer_t *t) {
 
 /* ---- end ----------------------------------------------------------------------------------- */
 
+static void wipe(struct buf *b) {
+        if (b->data)
+                explicit_bzero(b->data, b->cap);
+        buf_done(b);
+}
+
 static void exchange_clear(struct http_exchange *x) {
-        buf_done(&x->head);
+        wipe(&x->head); /* it may have a secret in it */
+        wipe(&x->masked);
+        mask_free(x->mask);
         free(x->target);
         *x = (struct http_exchange){ 0 };
         x->head = BUF_INIT(2 * LIMIT_HTTP_HEAD);

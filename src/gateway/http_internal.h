@@ -5,6 +5,7 @@
 
 #include "http.h"
 #include "policy/audit.h"
+#include "policy/binding.h"
 #include "refusal.h"
 #include "upstream.h"
 #include "wire/http1.h"
@@ -27,6 +28,8 @@ struct http_exchange {
         struct policy_verdict verdict; /* rule_name is audit.rule */
         char *target;              /* for reconsidering */
         struct buf head;           /* as it goes out; kept until an answer begins, for a second try */
+        struct mask *mask;         /* where a secret was added: it is not told back */
+        struct buf masked;         /* of a piece of the body */
         bool is_head, has_body, chunked, expects, minor0, keep_alive, idempotent;
         bool upgrade;              /* a WebSocket is asked for and allowed */
         bool request_done;         /* all of it is read from the guest */

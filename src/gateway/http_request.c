@@ -8,6 +8,7 @@
 #include <strings.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/str.h"
 #include "http_head.h"
 #include "http_internal.h"
@@ -64,21 +65,65 @@ static bool check_override(const struct http *h, const struct http1_head *head, 
         return true;
 }
 
-static int write_head(struct http *h, const struct http1_head *head) {
+static bool leave_out(void *arg, const struct http1_field *f) {
+        return binding_leaves_out(arg, f->name);
+}
+
+static int write_target(const struct http1_head *head, const struct binding_use *use, struct buf *out) {
+        const char *origin = head_origin_form(head->target);
+        _cleanup_buf_ struct buf full = BUF_INIT(LIMIT_HTTP_HEAD);
+        int r = origin[0] == '/' || origin[0] == '*' ? 0 : buf_puts(&full, "/");
+        if (r == 0)
+                r = buf_puts(&full, origin);
+        const char *text = r == 0 ? buf_str(&full) : NULL;
+        if (!text)
+                return -ENOMEM;
+        return use->touches ? binding_write_target(use, text, out) : buf_puts(out, text);
+}
+
+static int write_head(struct http *h, const struct http1_head *head, struct binding_use *use) {
         struct buf *out = &h->x.head;
-        int r = http1_write_request(out, head->method, head_origin_form(head->target)[0] == '?' ||
-                                                                       head_origin_form(head->target)[0] == '\0'
-                                                               ? "/"
-                                                               : head_origin_form(head->target));
+        _cleanup_buf_ struct buf target = BUF_INIT(2 * LIMIT_HTTP_HEAD);
+        int r = write_target(head, use, &target);
+        const char *text = r == 0 ? buf_str(&target) : NULL;
+        if (r == 0)
+                r = text ? http1_write_request(out, head->method, text) : -ENOMEM;
+        if (target.data)
+                explicit_bzero(target.data, target.cap);
         if (r == 0)
                 r = head_write_host(out, &h->peer.host, h->peer.port, default_port(h->peer.protocol));
         if (r == 0)
-                r = head_forward_fields(out, head, NULL, NULL);
+                r = head_forward_fields(out, head, use->touches ? leave_out : NULL, use);
+        if (r == 0 && use->outcome == BINDING_ADD)
+                r = binding_write_fields(use, out);
         if (r == 0)
                 r = head_write_framing(out, head);
         if (r == 0 && h->x.upgrade)
                 r = buf_puts(out, "Connection: Upgrade\r\nUpgrade: websocket\r\n");
         return r == 0 ? http1_write_end_of_head(out) : r;
+}
+
+/* Adds the credential, or says why not. Nothing else happens to the bindings in between. */
+static bool bind_and_write(struct http *h, const struct http1_head *head, struct refusal *ret) {
+        const struct binding_request q = {
+                .host = &h->peer.host,
+                .port = h->peer.port,
+                .protocol = h->peer.protocol,
+                .method = head->method,
+                .target = head->target,
+                .fields = head->fields,
+                .n_fields = head->n_fields,
+        };
+        struct binding_use use = bindings_judge(h->gw->bindings, &q, uv_now(h->gw->loop), clock_real_ms());
+        if (use.id)
+                (void) str_copy(h->x.audit.binding, sizeof h->x.audit.binding, use.id);
+        if (use.outcome == BINDING_DENY)
+                return refuse(ret, use.reason, NULL);
+        if (use.outcome == BINDING_ADD && mask_new(&use, &h->x.mask) < 0)
+                return refuse(ret, REASON_INTERNAL, "out of memory");
+        if (write_head(h, head, &use) < 0)
+                return refuse(ret, REASON_INTERNAL, "the request's head cannot be passed on");
+        return true;
 }
 
 bool http_judge(struct http *h, const struct http1_head *head, struct refusal *ret) {
@@ -99,7 +144,5 @@ bool http_judge(struct http *h, const struct http1_head *head, struct refusal *r
                 return false;
         if (!usage_request(h->gw->usage, v.rule))
                 return refuse(ret, REASON_LIMIT_REQUESTS, NULL);
-        if (write_head(h, head) < 0)
-                return refuse(ret, REASON_INTERNAL, "the request's head cannot be passed on");
-        return true;
+        return bind_and_write(h, head, ret);
 }

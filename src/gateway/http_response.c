@@ -96,6 +96,17 @@ static bool skip_field(void *arg, const struct http1_field *f) {
         return strcasecmp(f->name, "alt-svc") == 0; /* other ways to the host, around us */
 }
 
+/* The strings are the parser's own and nobody else's; what is put in has the same length. */
+static void mask_head(const struct mask *m, const struct http1_head *head) {
+        if (!m)
+                return;
+        mask_text(m, (char *) (uintptr_t) head->reason, strlen(head->reason));
+        for (size_t i = 0; i < head->n_fields; i++) {
+                mask_text(m, (char *) (uintptr_t) head->fields[i].name, strlen(head->fields[i].name));
+                mask_text(m, (char *) (uintptr_t) head->fields[i].value, strlen(head->fields[i].value));
+        }
+}
+
 static int write_status(struct buf *out, const struct http1_head *head) {
         return buf_printf(out, "HTTP/1.1 %d %s\r\n", head->status, head->reason);
 }
@@ -152,10 +163,10 @@ static void pass_head(struct http *h, const struct http1_head *head) {
         buf_done(&x->head);
 }
 
-static void pass_body(struct http *h, const uint8_t *data, size_t n) {
+static void send_piece(struct http *h, const uint8_t *data, size_t n) {
         char size[24];
         int r;
-        if (!http_count(h, 0, n))
+        if (n == 0)
                 return;
         if (h->x.answer_chunked) {
                 int len = snprintf(size, sizeof size, "%zx\r\n", n);
@@ -171,7 +182,34 @@ static void pass_body(struct http *h, const uint8_t *data, size_t n) {
                 stream_read_stop(h->up->stream);
 }
 
+/* `end`: no more comes; what was held back goes out. */
+static void pass_masked(struct http *h, const uint8_t *data, size_t n, bool end) {
+        int r = end ? mask_end(h->x.mask, &h->x.masked) : mask_feed(h->x.mask, data, n, &h->x.masked);
+        if (r < 0)
+                http_end(h, true);
+        else
+                send_piece(h, buf_data(&h->x.masked), h->x.masked.len);
+        if (h->state == HTTP_EXCHANGE)
+                buf_clear(&h->x.masked);
+}
+
+static void pass_body(struct http *h, const uint8_t *data, size_t n) {
+        if (!http_count(h, 0, n))
+                return;
+        if (h->x.mask)
+                pass_masked(h, data, n, false);
+        else
+                send_piece(h, data, n);
+}
+
 static void finish(struct http *h, bool surplus) {
+        if (h->x.mask) {
+                pass_masked(h, NULL, 0, true);
+                if (h->state != HTTP_EXCHANGE)
+                        return;
+                if (mask_count(h->x.mask) > 0)
+                        audit_set_detail(&h->x.audit, "the answer had the secret in it");
+        }
         if (h->x.answer_chunked && stream_write(h->guest, "0\r\n\r\n", 5) < 0) {
                 http_end(h, true);
                 return;
@@ -239,6 +277,7 @@ static bool goes_on(const struct http *h, const struct upstream *u) {
 
 /* True: it is a final response, or a tunnel; its end is the exchange's. */
 static void on_response(struct http *h, const struct http1_head *head, const uint8_t *rest, size_t n) {
+        mask_head(h->x.mask, head);
         if (head->status == 101 && h->x.upgrade)
                 begin_tunnel(h, head, rest, n);
         else if (head->status == 101)

@@ -206,6 +206,13 @@
         X(STR, ca_pem, 8191)            /* what the guest has to trust */    \
         X(U32, rules, UINT32_MAX)
 
+/* A credential's secret is another one now (renewed, rotated), or not to be used any more. Answer: ok, when the old
+ * one is not used any more. */
+#define IPC_GW_SECRET_FIELDS(X)                                              \
+        X(STR, credential, 64)                                               \
+        X(BLOB, secret, 8192)           /* empty: revoked */                 \
+        X(U64, expires_ms, INT64_MAX)   /* Unix time; 0: good until told otherwise */
+
 /* Answer: gw_state. */
 #define IPC_GW_QUERY_FIELDS(X)
 #define IPC_GW_STATE_FIELDS(X)                                               \
@@ -263,6 +270,7 @@
         M(WARDEN_EVENT, warden_event)            \
         M(GW_CONFIG, gw_config)                  \
         M(GW_CONFIGURED, gw_configured)          \
+        M(GW_SECRET, gw_secret)                  \
         M(GW_QUERY, gw_query)                    \
         M(GW_STATE, gw_state)                    \
         M(GW_AUDIT, gw_audit)                    \

@@ -51,7 +51,8 @@ NGINX = '''
 worker_processes 1; daemon off; pid %(dir)s/nginx.pid; error_log %(dir)s/error.log; user root;
 events { worker_connections 4096; }
 http {
-  access_log %(dir)s/access.log; client_body_temp_path %(dir)s/body; proxy_temp_path %(dir)s/proxy;
+  log_format all '$host "$request" auth="$http_authorization" key="$http_x_api_key" enc="$http_accept_encoding"';
+  access_log %(dir)s/access.log all; client_body_temp_path %(dir)s/body; proxy_temp_path %(dir)s/proxy;
   fastcgi_temp_path %(dir)s/f; uwsgi_temp_path %(dir)s/u; scgi_temp_path %(dir)s/s;
   client_max_body_size 0; keepalive_requests 1000000; default_type text/plain;
   server {
@@ -200,6 +201,13 @@ class Lab:
     def world_answers(self, ip, port):
         with self.inside('world'), socket.socket() as s:
             return s.connect_ex((ip, port)) == 0
+
+    def requests(self, marker, timeout=10):
+        """What the server's log says of the requests that have the marker in it."""
+        def find():
+            with open(self.path('access.log'), encoding='utf-8') as f:
+                return [line for line in f if marker in line]
+        return wait_for(find, f'{marker} in the access log', timeout)
 
     def dns_queries(self):
         with open(self.dns_log, encoding='utf-8') as f:

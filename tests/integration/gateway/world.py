@@ -64,6 +64,14 @@ class App(http.server.BaseHTTPRequestHandler):
             self.wfile.write(b'enough')
             self.close_connection = True
             return
+        if 'mirror' in self.path:
+            data = self.rfile.read(int(self.headers['Content-Length']))
+            self.send_response(200)
+            self.send_header('Content-Length', str(len(data)))
+            self.end_headers()
+            for i in range(0, len(data), 1009):
+                self.wfile.write(data[i:i + 1009])
+            return
         n, digest = self.body()
         out = json.dumps({'method': self.command, 'path': self.path, 'headers': self.headers.items(), 'body': n,
                           'sha256': digest}).encode()
