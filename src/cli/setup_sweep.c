@@ -117,15 +117,15 @@ static int collect(const struct setup *s, struct uids *u, unsigned *sandboxes) {
                 (void) snprintf(file, sizeof file, "%.26s/placement", e->d_name);
                 if (fd_read_file_at(dirfd(d), file, PLACEMENT_MAX, &text, NULL, NULL) < 0)
                         continue;
-                uid_t *more = realloc(u->list, (u->n + 2) * sizeof *more);
+                uid_t *more = realloc(u->list, (u->n + 3) * sizeof *more);
                 if (!more)
                         return -ENOMEM;
                 u->list = more;
                 ++*sandboxes;
-                uid_t both[] = { uid_of(text, "warden_uid"), uid_of(text, "vm_uid") };
-                for (size_t i = 0; i < ARRAY_SIZE(both); i++)
-                        if (both[i] != 0)
-                                u->list[u->n++] = both[i];
+                uid_t all[] = { uid_of(text, "warden_uid"), uid_of(text, "vm_uid"), uid_of(text, "gateway_uid") };
+                for (size_t i = 0; i < ARRAY_SIZE(all); i++)
+                        if (all[i] != 0)
+                                u->list[u->n++] = all[i];
         }
         return 0;
 }

@@ -16,6 +16,7 @@
 #include "base/str.h"
 #include "manifest/manifest.h"
 #include "rootd/build.h"
+#include "rootd/egress.h"
 #include "rootd/fault.h"
 #include "rootd/job.h"
 #include "rootd/placement.h"
@@ -351,10 +352,11 @@ void variant_commit_handle(struct rootd *r, const struct ticket *t, const struct
                 return;
         }
         c->rec = p->rec;
-        struct reap_target target = { .procs = { &p->warden, &p->vm },
-                                      .uids = { p->rec.warden_uid, p->rec.vm_uid } };
+        struct reap_target target = { .procs = { &p->warden, &p->vm, &p->gateway },
+                                      .uids = { p->rec.warden_uid, p->rec.vm_uid, p->rec.gateway_uid } };
         slot_name(p->rec.slot, target.leaf);
         revive_cancel(p);
+        egress_cancel(p);
         if (reap_start(r, &target, on_variant_reaped, c, &e) < 0)
                 answer(c, &e);
         else

@@ -12,7 +12,7 @@
 
 #define DEFAULT_RUN "/run/cspace"
 
-_Static_assert((uint64_t) UID_BASE + 2ull * SLOTS_MAX * INSTANCES_MAX <= BUILD_UID_BASE,
+_Static_assert((uint64_t) UID_BASE + (uint64_t) SLOT_UIDS * SLOTS_MAX * INSTANCES_MAX <= BUILD_UID_BASE,
                "ranges do not touch");
 _Static_assert((uint64_t) BUILD_UID_BASE + (uint64_t) BUILD_UID_COUNT * BUILD_RANGES_MAX < 1ull << 31,
                "int32");
@@ -75,11 +75,15 @@ void instance_drop(struct instance *i) {
 }
 
 uid_t instance_warden_uid(const struct instance *i, unsigned slot) {
-        return UID_BASE + (i->number * SLOTS_MAX + slot) * 2;
+        return UID_BASE + (i->number * SLOTS_MAX + slot) * SLOT_UIDS;
 }
 
 uid_t instance_vm_uid(const struct instance *i, unsigned slot) {
         return instance_warden_uid(i, slot) + 1;
+}
+
+uid_t instance_gateway_uid(const struct instance *i, unsigned slot) {
+        return instance_warden_uid(i, slot) + 2;
 }
 
 int build_range_take(struct instance *i, unsigned *ret_range, uid_t *ret_base, struct error *err) {

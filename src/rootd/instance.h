@@ -7,7 +7,7 @@
  * an instance number, 0 for the default run folder, kept in <run>/rootd/instance and held by a lock while
  * it runs.
  *
- *   slot s of instance i:   warden  UID_BASE + i * 2 * SLOTS_MAX + 2 s,  VM one above
+ *   slot s of instance i:   warden  UID_BASE + (i * SLOTS_MAX + s) * SLOT_UIDS,  VM one above, gateway two
  *   build range b:          BUILD_UID_BASE + b * 65536, shared by all instances, locked for a build
  *
  * Both lie above what systemd gives to containers and below 2^31. A group of the same number
@@ -22,7 +22,8 @@
 
 #define UID_BASE 2000000000u
 #define SLOTS_MAX 4096u
-#define INSTANCES_MAX 8192u
+#define SLOT_UIDS 4u
+#define INSTANCES_MAX 4096u
 #define BUILD_UID_BASE 2080000000u
 #define BUILD_UID_COUNT 65536u
 #define BUILD_RANGES_MAX 1000u
@@ -39,6 +40,7 @@ void instance_drop(struct instance *i);
 
 uid_t instance_warden_uid(const struct instance *i, unsigned slot);
 uid_t instance_vm_uid(const struct instance *i, unsigned slot);
+uid_t instance_gateway_uid(const struct instance *i, unsigned slot);
 
 /* A range nobody uses. */
 int build_range_take(struct instance *i, unsigned *ret_range, uid_t *ret_base, struct error *err);

@@ -16,9 +16,9 @@
 
 #include "base/fd.h"
 #include "rootd/confine.h"
+#include "rootd/egress.h"
 #include "rootd/net.h"
 
-#define PROGRAM_FILES_MAX 1024
 #define HIGH_FD 100 /* received descriptors wait above the numbers they will have */
 
 struct report {
@@ -107,6 +107,26 @@ static int prepare_warden(const struct launch_setup *s, struct error *err) {
         return 0;
 }
 
+/* The sockets stand in the sandbox's namespace, the process in the host's. */
+static int prepare_gateway(const struct launch_setup *s, struct launch_order *own, int own_fds[NET_SOCKETS],
+                           struct error *err) {
+        static const int numbers[NET_SOCKETS] = { GATEWAY_FD_DNS_UDP, GATEWAY_FD_DNS_TCP, GATEWAY_FD_TCP };
+        _cleanup_fd_ int home = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
+        if (home < 0)
+                return error_errno(err, errno, "cannot open the network namespace");
+        if (setns(s->netns, CLONE_NEWNET) < 0)
+                return error_errno(err, errno, "cannot join the network namespace");
+        int r = net_listen(own_fds, err);
+        if (r < 0)
+                return r;
+        if (setns(home, CLONE_NEWNET) < 0)
+                return error_errno(err, errno, "cannot leave the network namespace");
+        for (size_t i = 0; i < NET_SOCKETS; i++)
+                own->fds[i] = numbers[i];
+        own->n_fds = NET_SOCKETS;
+        return 0;
+}
+
 static int place_descriptors(const struct launch_order *o, int *fds, struct error *err) {
         for (uint32_t i = 0; i < o->n_fds; i++) {
                 int high = fcntl(fds[i], F_DUPFD_CLOEXEC, HIGH_FD);
@@ -139,12 +159,12 @@ static int become(const struct launch_setup *s, const struct launch_order *o, in
                 argv[i] = argv_bytes + at;
                 at += strlen(argv[i]) + 1;
         }
-        if (s->kind == LAUNCH_VM && setns(o->kvm ? s->views->kvm : s->views->plain, CLONE_NEWNS) < 0)
+        if (s->kind != LAUNCH_WARDEN && setns(o->kvm ? s->views->kvm : s->views->plain, CLONE_NEWNS) < 0)
                 return error_errno(err, errno, "cannot join the view");
         if (chdir(s->kind == LAUNCH_WARDEN ? "/sandbox" : "/") < 0)
                 return error_errno(err, errno, "cannot change the directory");
         const struct confine c = { .uid = o->uid,
-                                   .files = PROGRAM_FILES_MAX,
+                                   .files = o->files,
                                    .processes = o->processes,
                                    .file_bytes = o->file_bytes,
                                    .oom_score_adj = o->oom_score_adj };
@@ -159,15 +179,17 @@ static int become(const struct launch_setup *s, const struct launch_order *o, in
 
 static _Noreturn void launcher_main(const struct launch_setup *s, int sock) {
         static struct report report;
-        static struct launch_order order;
-        int fds[2] = { -EBADF, -EBADF }, got[LAUNCH_FDS_MAX];
+        static struct launch_order order, own;
+        int fds[2] = { -EBADF, -EBADF }, got[LAUNCH_FDS_MAX], own_fds[NET_SOCKETS];
         int keep[CGROUP_KIND_MAX_ + 5] = { sock, s->netns, s->dir, s->views->plain, s->views->kvm };
         memcpy(keep + 5, s->cgroups->base, sizeof s->cgroups->base);
         confine_signals();
         confine_descriptors(keep, ARRAY_SIZE(keep));
         int r = cgroup_enter_v1(s->cgroups, s->leaf, &report.error);
         if (r == 0)
-                r = s->kind == LAUNCH_VM ? prepare_vm(fds, &report.error) : prepare_warden(s, &report.error);
+                r = s->kind == LAUNCH_VM       ? prepare_vm(fds, &report.error)
+                    : s->kind == LAUNCH_WARDEN ? prepare_warden(s, &report.error)
+                                               : prepare_gateway(s, &own, own_fds, &report.error);
         report.event = r < 0 ? LAUNCH_ERROR : LAUNCH_READY;
         if (send_packet(sock, &report, sizeof report, fds, r == 0 && s->kind == LAUNCH_VM ? 2 : 0) < 0 ||
             r < 0)
@@ -179,6 +201,10 @@ static _Noreturn void launcher_main(const struct launch_setup *s, int sock) {
         size_t n_fds = 0;
         if (recv_packet(sock, &order, sizeof order, 0, got, &n_fds) <= 0 || n_fds != order.n_fds)
                 _exit(0); /* rootd went, or gave the slot up */
+        for (uint32_t i = 0; i < own.n_fds && order.n_fds < LAUNCH_FDS_MAX; i++) {
+                got[order.n_fds] = own_fds[i];
+                order.fds[order.n_fds++] = own.fds[i];
+        }
         if (become(s, &order, got, &report.error) < 0) {
                 report.event = LAUNCH_ERROR;
                 (void) send_packet(sock, &report, sizeof report, NULL, 0);

@@ -28,6 +28,7 @@
 enum launch_kind {
         LAUNCH_VM,     /* makes the network namespace; ready comes with tap and namespace */
         LAUNCH_WARDEN, /* joins it; has the sandbox's folder as its working directory */
+        LAUNCH_GATEWAY, /* makes its listening sockets in it, and runs in the host's */
 };
 
 /* What a launcher is made with. */
@@ -36,12 +37,13 @@ struct launch_setup {
         const struct cgroups *cgroups;
         const char *leaf;
         const struct views *views;
-        int netns; /* LAUNCH_WARDEN */
+        int netns; /* LAUNCH_WARDEN, LAUNCH_GATEWAY */
         int dir;   /* LAUNCH_WARDEN: the sandbox's run folder */
 };
 
 struct launch_order {
         uid_t uid;
+        uint32_t files;      /* RLIMIT_NOFILE */
         uint64_t file_bytes; /* RLIMIT_FSIZE, 0 none */
         uint32_t processes;
         int32_t oom_score_adj;

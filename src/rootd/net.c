@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "rootd/net.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <net/if.h>
@@ -14,17 +15,56 @@
 
 #include "base/fd.h"
 
-/* The output chain too: a program that was taken over in this namespace has no more of a network
- * than the guest. */
+#define STR2(x) #x
+#define STR(x) STR2(x)
+#define GATEWAY_PORTS "{ " STR(NET_DNS_PORT) ", " STR(NET_TCP_PORT) " }"
+
+/*
+ * raw: before the kernel keeps books of a packet, so that forged ones cost nothing. input takes only what
+ * was redirected (conntrack says so): nothing else in the namespace can be reached. output lets answers go
+ * and no more: a program that was taken over in this namespace has no more of a network than the guest.
+ */
 static const char net_rules[] =
         "table inet cspace {\n"
+        "  counter spoofed {}\n"
+        "  counter not_carried {}\n"
+        "  counter flooded {}\n"
         "  counter in_dropped {}\n"
         "  counter forward_dropped {}\n"
         "  counter out_dropped {}\n"
-        "  chain input { type filter hook input priority filter; policy drop; counter name in_dropped; }\n"
+        "  chain raw {\n"
+        "    type filter hook prerouting priority raw; policy drop;\n"
+        "    iifname != \"" NET_TAP "\" counter name spoofed drop\n"
+        "    ether saddr != " NET_GUEST_MAC " counter name spoofed drop\n"
+        "    meta protocol != ip counter name not_carried drop\n"
+        "    ip saddr != " NET_GUEST_ADDRESS " counter name spoofed drop\n"
+        "    fib daddr type { broadcast, multicast } counter name not_carried drop\n"
+        "    meta l4proto tcp accept\n"
+        "    udp dport 53 accept\n"
+        "    counter name not_carried\n"
+        "  }\n"
+        "  chain redirected {\n"
+        "    type nat hook prerouting priority dstnat;\n"
+        "    ct state new ct count over " STR(NET_FLOWS_MAX) " counter name flooded drop\n"
+        "    limit rate over " STR(NET_NEW_FLOWS_SECOND) "/second burst " STR(NET_NEW_FLOWS_SECOND) " packets counter "
+        "name flooded drop\n"
+        "    udp dport 53 redirect to :" STR(NET_DNS_PORT) "\n"
+        "    tcp dport 53 redirect to :" STR(NET_DNS_PORT) "\n"
+        "    meta l4proto tcp redirect to :" STR(NET_TCP_PORT) "\n"
+        "  }\n"
+        "  chain input {\n"
+        "    type filter hook input priority filter; policy drop;\n"
+        "    iifname \"" NET_TAP "\" ct status dnat tcp dport " GATEWAY_PORTS " accept\n"
+        "    iifname \"" NET_TAP "\" ct status dnat udp dport " STR(NET_DNS_PORT) " accept\n"
+        "    counter name in_dropped\n"
+        "  }\n"
         "  chain forward { type filter hook forward priority filter; policy drop; counter name "
         "forward_dropped; }\n"
-        "  chain output { type filter hook output priority filter; policy drop; counter name out_dropped; }\n"
+        "  chain output {\n"
+        "    type filter hook output priority filter; policy drop;\n"
+        "    oifname \"" NET_TAP "\" ip daddr " NET_GUEST_ADDRESS " ct state established,related accept\n"
+        "    counter name out_dropped\n"
+        "  }\n"
         "}\n";
 
 static int make_tap(int *ret, struct error *err) {
@@ -39,6 +79,20 @@ static int make_tap(int *ret, struct error *err) {
         return 0;
 }
 
+static int set_address(int s, struct error *err) {
+        struct ifreq r = { .ifr_name = NET_TAP };
+        struct sockaddr_in in = { .sin_family = AF_INET };
+        (void) inet_pton(AF_INET, NET_HOST_ADDRESS, &in.sin_addr);
+        memcpy(&r.ifr_addr, &in, sizeof in);
+        if (ioctl(s, SIOCSIFADDR, &r) < 0)
+                return error_errno(err, errno, "cannot give the tap its address");
+        in.sin_addr.s_addr = htonl(0xfffffffc); /* /30 */
+        memcpy(&r.ifr_netmask, &in, sizeof in);
+        if (ioctl(s, SIOCSIFNETMASK, &r) < 0)
+                return error_errno(err, errno, "cannot set the tap's netmask");
+        return 0;
+}
+
 static int set_up(struct error *err) {
         _cleanup_fd_ int s = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
         if (s < 0)
@@ -47,7 +101,10 @@ static int set_up(struct error *err) {
         mac.ifr_hwaddr.sa_family = ARPHRD_ETHER;
         memcpy(mac.ifr_hwaddr.sa_data, NET_HOST_MAC, 6);
         if (ioctl(s, SIOCSIFHWADDR, &mac) < 0)
-                return error_errno(err, errno, "cannot set the tap's address");
+                return error_errno(err, errno, "cannot set the tap's MAC");
+        int r = set_address(s, err);
+        if (r < 0)
+                return r;
         struct ifreq up = { .ifr_name = NET_TAP };
         up.ifr_flags = IFF_UP;
         if (ioctl(s, SIOCSIFFLAGS, &up) < 0)
@@ -114,5 +171,32 @@ int net_prepare(int *ret_tap, struct error *err) {
         if (r < 0)
                 return r;
         *ret_tap = fd_steal(&tap);
+        return 0;
+}
+
+static int listen_on(int type, uint16_t port, int *ret, struct error *err) {
+        _cleanup_fd_ int fd = socket(AF_INET, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        struct sockaddr_in in = { .sin_family = AF_INET, .sin_port = htons(port) };
+        const int on = 1;
+        (void) inet_pton(AF_INET, NET_HOST_ADDRESS, &in.sin_addr);
+        if (fd < 0 || (type == SOCK_STREAM && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) < 0) ||
+            bind(fd, (struct sockaddr *) &in, sizeof in) < 0 || (type == SOCK_STREAM && listen(fd, SOMAXCONN) < 0))
+                return error_errno(err, errno, "cannot listen on port %u of the sandbox's namespace", port);
+        *ret = fd_steal(&fd);
+        return 0;
+}
+
+int net_listen(int ret[NET_SOCKETS], struct error *err) {
+        _cleanup_fd_ int udp = -EBADF, dns = -EBADF, tcp = -EBADF;
+        int r = listen_on(SOCK_DGRAM, NET_DNS_PORT, &udp, err);
+        if (r == 0)
+                r = listen_on(SOCK_STREAM, NET_DNS_PORT, &dns, err);
+        if (r == 0)
+                r = listen_on(SOCK_STREAM, NET_TCP_PORT, &tcp, err);
+        if (r < 0)
+                return r;
+        ret[0] = fd_steal(&udp);
+        ret[1] = fd_steal(&dns);
+        ret[2] = fd_steal(&tcp);
         return 0;
 }

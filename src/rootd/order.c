@@ -10,7 +10,11 @@
 #define WARDEN_PROCESSES_MAX 16
 #define VM_PROCESSES_MAX 256           /* vCPUs, and QEMU's pool of I/O threads */
 #define STATE_BYTES_MAX (256ull << 20) /* device state written in "boot" */
+#define PROGRAM_FILES_MAX 1024
+#define GATEWAY_PROCESSES_MAX 8
+#define GATEWAY_FILES_MAX 8192 /* two descriptors a connection, and pipes for spliced ones */
 #define WARDEN_OOM_ADJ 200
+#define GATEWAY_OOM_ADJ 300
 #define VM_OOM_ADJ 400
 
 static int add_args(struct launch_order *o, const char *const *args, size_t n, struct error *err) {
@@ -20,9 +24,9 @@ static int add_args(struct launch_order *o, const char *const *args, size_t n, s
         return 0;
 }
 
-static int program_path(const struct rootd *r, char out[CONF_STR_MAX + 32], struct error *err) {
-        if (conf_libexec_path(&r->opt.conf, "cspace-warden", out, CONF_STR_MAX + 32) < 0)
-                return error_set(err, -ENAMETOOLONG, "path of cspace-warden is too long");
+static int program_path(const struct rootd *r, const char *name, char out[CONF_STR_MAX + 32], struct error *err) {
+        if (conf_libexec_path(&r->opt.conf, name, out, CONF_STR_MAX + 32) < 0)
+                return error_set(err, -ENAMETOOLONG, "path of %s is too long", name);
         return 0;
 }
 
@@ -30,10 +34,11 @@ int order_warden(const struct rootd *r, const struct record *rec, bool adopt, bo
                  struct launch_order *ret, struct error *err) {
         char program[CONF_STR_MAX + 32], ropen[CONF_STR_MAX + 32], memory[16], cpus[16], disk[24];
         *ret = (struct launch_order){ .uid = rec->warden_uid,
+                                      .files = PROGRAM_FILES_MAX,
                                       .processes = WARDEN_PROCESSES_MAX,
                                       .oom_score_adj = WARDEN_OOM_ADJ,
                                       .keep_stderr = true };
-        int res = program_path(r, program, err);
+        int res = program_path(r, "cspace-warden", program, err);
         if (res < 0)
                 return res;
         if (conf_libexec_path(&r->opt.conf, "ropen.so", ropen, sizeof ropen) < 0)
@@ -63,6 +68,7 @@ int order_vm(const struct rootd *r, const struct record *rec, struct launch_orde
                 .uid = rec->vm_uid,
                 /* A VM that was taken over cannot fill the host's disk through its own. */
                 .file_bytes = rec->disk_bytes > files ? rec->disk_bytes : files,
+                .files = PROGRAM_FILES_MAX,
                 .processes = VM_PROCESSES_MAX,
                 .oom_score_adj = VM_OOM_ADJ,
                 .kvm = str_eq(rec->engine, "qemu-kvm")
@@ -70,10 +76,24 @@ int order_vm(const struct rootd *r, const struct record *rec, struct launch_orde
         if (ret->kvm && r->views.kvm < 0)
                 return error_set(err, -EOPNOTSUPP, "engine qemu-kvm cannot be used here: %s",
                                  r->host.engine_reason);
-        int res = program_path(r, program, err);
+        int res = program_path(r, "cspace-warden", program, err);
         if (res < 0)
                 return res;
         const char *const args[] = { program, "--stub" };
+        return add_args(ret, args, ARRAY_SIZE(args), err);
+}
+
+int order_gateway(const struct rootd *r, const struct record *rec, struct launch_order *ret, struct error *err) {
+        char program[CONF_STR_MAX + 32];
+        *ret = (struct launch_order){ .uid = rec->gateway_uid,
+                                      .files = GATEWAY_FILES_MAX,
+                                      .processes = GATEWAY_PROCESSES_MAX,
+                                      .oom_score_adj = GATEWAY_OOM_ADJ,
+                                      .keep_stderr = true };
+        int res = program_path(r, "cspace-gateway", program, err);
+        if (res < 0)
+                return res;
+        const char *const args[] = { program, "--id", rec->id };
         return add_args(ret, args, ARRAY_SIZE(args), err);
 }
 

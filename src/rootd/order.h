@@ -26,6 +26,8 @@ enum warden_fd {
  * the guest knows yet. */
 int order_warden(const struct rootd *r, const struct record *rec, bool adopt, bool grown,
                  struct launch_order *ret, struct error *err);
+/* Its listening sockets are its launcher's to add. */
+int order_gateway(const struct rootd *r, const struct record *rec, struct launch_order *ret, struct error *err);
 int order_vm(const struct rootd *r, const struct record *rec, struct launch_order *ret, struct error *err);
 /* -1 leaves it out. */
 void order_fd(struct launch_order *o, int fds[LAUNCH_FDS_MAX], int number, int fd);

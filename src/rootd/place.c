@@ -27,6 +27,7 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "rootd/disk.h"
+#include "rootd/egress.h"
 #include "rootd/fault.h"
 #include "rootd/order.h"
 #include "rootd/placement.h"
@@ -134,7 +135,9 @@ static void finish(struct place *f) {
                 ticket_send(p->rootd, &f->ticket, body, n);
         fault_point("place", 11);
         log_debug("sandbox %s placed in %llu us", p->rec.id, (unsigned long long) m.place_us);
+        int gw = fd_steal(&f->slot->gw);
         place_free(f);
+        egress_start(p, gw);
         /* One that died in between: its exit was not told while the state was PLACING. */
         if (p->vm.gone)
                 server_exited(p->rootd, p->rec.id, "vm");
@@ -219,6 +222,7 @@ static int take_folder(struct place *f, struct error *err) {
         p->rec.slot = f->slot->number;
         p->rec.warden_uid = f->slot->warden_uid;
         p->rec.vm_uid = f->slot->vm_uid;
+        p->rec.gateway_uid = f->slot->gateway_uid;
         p->has_slot = true;
         int res = placement_watch(p, f->slot->warden.pid, fd_steal(&f->slot->warden.pidfd), f->slot->vm.pid,
                                   fd_steal(&f->slot->vm.pidfd), err);

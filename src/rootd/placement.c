@@ -10,6 +10,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/str.h"
+#include "rootd/egress.h"
 #include "rootd/reap.h"
 #include "rootd/server.h"
 
@@ -26,7 +27,7 @@ struct placement *placement_new(struct rootd *r, const char *id) {
                 return NULL;
         p->rootd = r;
         p->dir = -EBADF;
-        p->warden = p->vm = PROC_INIT;
+        p->warden = p->vm = p->gateway = PROC_INIT;
         p->rec.state = RECORD_PLACING;
         (void) str_copy(p->rec.id, sizeof p->rec.id, id);
         p->next = r->placements;
@@ -46,8 +47,10 @@ void placement_free(struct placement *p) {
                         break;
                 }
         revive_cancel(p);
+        egress_cancel(p);
         proc_done(&p->warden);
         proc_done(&p->vm);
+        proc_done(&p->gateway);
         p->dir = fd_close(p->dir);
         free(p);
 }
@@ -61,7 +64,7 @@ void placement_free_all(struct rootd *r) {
 
 static void on_exit_of(struct proc *proc) {
         struct placement *p = proc->owner;
-        const char *what = proc == &p->vm ? "vm" : "warden";
+        const char *what = proc == &p->vm ? "vm" : proc == &p->warden ? "warden" : "gateway";
         reap_poke(p->rootd);
         if (p->rec.state != RECORD_LIVE || p->committing || p->halted) /* ended by us */
                 return;
@@ -69,6 +72,8 @@ static void on_exit_of(struct proc *proc) {
         server_exited(p->rootd, p->rec.id, what);
         if (proc == &p->warden)
                 revive_warden(p);
+        else if (proc == &p->gateway)
+                egress_revive(p);
         else
                 revive_cancel(p);
 }
@@ -78,6 +83,14 @@ int placement_watch_warden(struct placement *p, pid_t warden, int pidfd, struct 
         int r = proc_watch(&p->warden, p->rootd->loop, warden, pidfd, on_exit_of, p, err);
         p->rec.warden_pid = (uint32_t) warden;
         p->rec.warden_start = p->warden.start;
+        return r;
+}
+
+int placement_watch_gateway(struct placement *p, pid_t gateway, int pidfd, struct error *err) {
+        proc_done(&p->gateway);
+        int r = proc_watch(&p->gateway, p->rootd->loop, gateway, pidfd, on_exit_of, p, err);
+        p->rec.gateway_pid = (uint32_t) gateway;
+        p->rec.gateway_start = p->gateway.start;
         return r;
 }
 
@@ -106,6 +119,11 @@ void placement_adopt(struct placement *p) {
                 log_warn("sandbox %s: the VM is gone: %s", p->rec.id, e.msg);
                 p->vm.gone = true;
         }
+        if (proc_adopt(&p->gateway, r->loop, (pid_t) p->rec.gateway_pid, p->rec.gateway_start, p->rec.gateway_uid,
+                       on_exit_of, p, &e) < 0)
+                p->gateway.gone = true;
         if (p->warden.gone)
                 revive_warden(p);
+        if (p->gateway.gone)
+                egress_revive(p);
 }

@@ -13,6 +13,7 @@
 struct place;
 struct removal;
 struct revive;
+struct egress;
 
 struct placement {
         struct rootd *rootd;
@@ -20,10 +21,11 @@ struct placement {
         bool has_slot; /* rec.slot is ours */
         bool recorded; /* its folder below <run>/sandboxes may be there */
         int dir;       /* that folder; -EBADF while there is none */
-        struct proc warden, vm;
+        struct proc warden, vm, gateway;
         struct place *place;     /* PLACING: the flow */
         struct removal *removal; /* REMOVING */
         struct revive *revive;   /* LIVE: a new warden on its way */
+        struct egress *egress;   /* LIVE: what keeps the gateway alive */
         uint64_t revives_since;
         unsigned revives;
         bool committing; /* a variant is being made of its files */
@@ -43,6 +45,7 @@ void placement_free_all(struct rootd *r);
 int placement_watch(struct placement *p, pid_t warden, int warden_pidfd, pid_t vm, int vm_pidfd,
                     struct error *err);
 int placement_watch_warden(struct placement *p, pid_t warden, int pidfd, struct error *err);
+int placement_watch_gateway(struct placement *p, pid_t gateway, int pidfd, struct error *err);
 /* The same for what an earlier rootd started. Processes that are gone are no error. */
 void placement_adopt(struct placement *p);
 

@@ -68,7 +68,7 @@ void slot_close(struct slot *s) {
                 return;
         launcher_done(&s->vm);
         launcher_done(&s->warden);
-        int *fds[] = { &s->tap, &s->netns, &s->dir, &s->ctl, &s->data, &s->qmp, &s->port };
+        int *fds[] = { &s->tap, &s->netns, &s->dir, &s->ctl, &s->data, &s->gw, &s->qmp, &s->port };
         for (size_t i = 0; i < ARRAY_SIZE(fds); i++)
                 *fds[i] = fd_close(*fds[i]);
 }
@@ -188,6 +188,8 @@ static int make_folder(struct entry *e, struct error *err) {
         if (res == 0)
                 res = slot_socket(s->dir, "data.sock", SOCK_STREAM, 0, r->opt.gid, 0660, &s->data, err);
         if (res == 0)
+                res = slot_socket(s->dir, "gw.sock", SOCK_SEQPACKET, 0, r->opt.gid, 0660, &s->gw, err);
+        if (res == 0)
                 res = slot_socket(s->dir, "qmp.sock", SOCK_STREAM, s->warden_uid, s->warden_uid, 0600,
                                   &s->qmp, err);
         if (res == 0)
@@ -220,6 +222,7 @@ static void give(struct pool *p, struct entry *e) {
                                  .dir = -EBADF,
                                  .ctl = -EBADF,
                                  .data = -EBADF,
+                                 .gw = -EBADF,
                                  .qmp = -EBADF,
                                  .port = -EBADF };
         drop_entry(e);
@@ -327,6 +330,7 @@ static int make_slot(struct pool *p, struct entry *e, struct error *err) {
         slot_name(s->number, s->name);
         s->warden_uid = instance_warden_uid(&r->instance, s->number);
         s->vm_uid = instance_vm_uid(&r->instance, s->number);
+        s->gateway_uid = instance_gateway_uid(&r->instance, s->number);
         fault_point("pool", 1);
         res = cgroup_make(&r->cgroups, s->name, err);
         fault_point("pool", 2);
@@ -354,7 +358,7 @@ static bool begin(struct pool *p) {
                 return false;
         struct slot *s = &e->slot;
         s->vm = s->warden = (struct launcher){ .pidfd = -EBADF, .sock = -EBADF };
-        s->tap = s->netns = s->dir = s->ctl = s->data = s->qmp = s->port = -EBADF;
+        s->tap = s->netns = s->dir = s->ctl = s->data = s->gw = s->qmp = s->port = -EBADF;
         s->number = SLOTS_MAX;
         e->vm_proc = e->warden_proc = PROC_INIT;
         e->pool = p;

@@ -21,10 +21,10 @@
 struct slot {
         unsigned number;
         char name[SLOT_NAME_MAX + 1]; /* of its cgroup, and of its folder while in the pool: "s12" */
-        uid_t warden_uid, vm_uid;
+        uid_t warden_uid, vm_uid, gateway_uid;
         struct launcher vm, warden;
         int tap, netns, dir;
-        int ctl, data, qmp, port; /* listening */
+        int ctl, data, gw, qmp, port; /* listening */
 };
 
 typedef void (*pool_cb)(void *arg, struct slot *slot /* owned by the callee; NULL on error */,

@@ -11,8 +11,8 @@
 #include "rootd/watch.h"
 
 #define REAP_TIMEOUT_MS 10000
-#define REAP_PROCS_MAX 2
-#define REAP_UIDS_MAX 2
+#define REAP_PROCS_MAX 3
+#define REAP_UIDS_MAX 3
 
 struct reap_target {
         char leaf[CGROUP_LEAF_MAX + 1];

@@ -48,15 +48,18 @@ static void take_proc(struct rootd *r, struct proc *p, uint32_t pid, uint64_t st
 }
 
 static int undo(struct rootd *r, const struct record *rec, struct error *err) {
-        struct proc warden = PROC_INIT, vm = PROC_INIT;
-        struct reap_target t = { .uids = { rec->warden_uid, rec->vm_uid } };
+        struct proc warden = PROC_INIT, vm = PROC_INIT, gateway = PROC_INIT;
+        struct reap_target t = { .uids = { rec->warden_uid, rec->vm_uid, rec->gateway_uid } };
         slot_name(rec->slot, t.leaf);
         take_proc(r, &warden, rec->warden_pid, rec->warden_start, rec->warden_uid);
         take_proc(r, &vm, rec->vm_pid, rec->vm_start, rec->vm_uid);
+        take_proc(r, &gateway, rec->gateway_pid, rec->gateway_start, rec->gateway_uid);
         proc_kill(&warden);
         proc_kill(&vm);
+        proc_kill(&gateway);
         proc_done(&warden);
         proc_done(&vm);
+        proc_done(&gateway);
         int res = reap_wait(r, &t, err);
         if (res == 0)
                 res = fd_remove_tree_at(r->dirs.sandboxes, rec->id, err);
@@ -94,7 +97,8 @@ static void one_folder(struct rootd *r, const char *id) {
         int res = dir < 0 ? dir : record_read(dir, &rec, &e);
         if (res == 0 && (!str_eq(rec.id, id) || rec.slot >= SLOTS_MAX ||
                          rec.warden_uid != instance_warden_uid(&r->instance, rec.slot) ||
-                         rec.vm_uid != instance_vm_uid(&r->instance, rec.slot)))
+                         rec.vm_uid != instance_vm_uid(&r->instance, rec.slot) ||
+                         rec.gateway_uid != instance_gateway_uid(&r->instance, rec.slot)))
                 res = error_set(&e, -EBADMSG, "the record is of another sandbox or instance");
         if (res == 0 && rec.state == RECORD_LIVE) {
                 adopt(r, &rec, dir);

@@ -30,8 +30,8 @@ static const struct row {
         { "state", KIND_STATE, offsetof(struct record, state), 0 },
         STR(id), STR(mode), STR(digest), STR(engine),
         U32(memory_mb), U32(cpus), U64(disk_bytes),
-        U32(slot), U32(warden_uid), U32(vm_uid),
-        U32(warden_pid), U32(vm_pid), U64(warden_start), U64(vm_start),
+        U32(slot), U32(warden_uid), U32(vm_uid), U32(gateway_uid),
+        U32(warden_pid), U32(vm_pid), U32(gateway_pid), U64(warden_start), U64(vm_start), U64(gateway_start),
 #undef STR
 #undef U32
 #undef U64

@@ -30,9 +30,9 @@ struct record {
         uint32_t memory_mb, cpus;
         uint64_t disk_bytes;
         uint32_t slot;
-        uint32_t warden_uid, vm_uid;
-        uint32_t warden_pid, vm_pid; /* 0: none */
-        uint64_t warden_start, vm_start;
+        uint32_t warden_uid, vm_uid, gateway_uid;
+        uint32_t warden_pid, vm_pid, gateway_pid; /* 0: none */
+        uint64_t warden_start, vm_start, gateway_start;
 };
 
 #define RECORD_NAME "placement"

@@ -18,6 +18,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/str.h"
+#include "rootd/egress.h"
 #include "rootd/fault.h"
 #include "rootd/placement.h"
 #include "rootd/pool.h"
@@ -47,7 +48,7 @@ static void answer_all(struct waiter *w, const struct error *e) {
 
 static int remove_run_folder(struct placement *p, struct error *err) {
         struct rootd *r = p->rootd;
-        static const char *const sockets[] = { "ctl.sock", "data.sock", "qmp.sock", "port.sock" };
+        static const char *const sockets[] = { "ctl.sock", "data.sock", "gw.sock", "qmp.sock", "port.sock" };
         char name[SLOT_NAME_MAX + 1];
         if (p->dir >= 0)
                 for (size_t i = 0; i < ARRAY_SIZE(sockets); i++)
@@ -105,8 +106,8 @@ static void on_reaped(void *arg, const struct error *e) {
 }
 
 static void target_of(const struct placement *p, struct reap_target *t) {
-        *t = (struct reap_target){ .procs = { &p->warden, &p->vm },
-                                   .uids = { p->rec.warden_uid, p->rec.vm_uid } };
+        *t = (struct reap_target){ .procs = { &p->warden, &p->vm, &p->gateway },
+                                   .uids = { p->rec.warden_uid, p->rec.vm_uid, p->rec.gateway_uid } };
         slot_name(p->rec.slot, t->leaf);
 }
 
@@ -129,6 +130,7 @@ void placement_remove(struct placement *p, removal_cb cb, void *arg) {
                         target_of(p, &t);
                         place_abort(p);
                         revive_cancel(p);
+                        egress_cancel(p);
                         if (!p->has_slot)
                                 t = (struct reap_target){ .leaf = "none" };
                         if (reap_start(p->rootd, &t, on_reaped, p, &e) < 0) {

@@ -74,6 +74,9 @@ static const struct conf_key conf_keys[] = {
         { "engine", "engine", KIND_ENUM, AT(engine), 0, 15, "auto", "auto kvm tcg fake" },
         { "engine", "qemu", KIND_OPT_PATH, AT(qemu), 0, CONF_STR_MAX, "", NULL },
 
+        { "egress", "trust_store", KIND_PATH, AT(trust_store), 1, CONF_STR_MAX, "/etc/ssl/certs/ca-certificates.crt", NULL },
+        { "egress", "resolv_conf", KIND_PATH, AT(resolv_conf), 1, CONF_STR_MAX, "/etc/resolv.conf", NULL },
+
         { "build", "timeout", KIND_SECONDS, AT(build_timeout_s), 10, 86400, "30m", NULL },
         { "build", "disk", KIND_SIZE, AT(build_disk_bytes), 64ULL << 20, 1ULL << 44, "8G", NULL },
         { "build", "parallel", KIND_U32, AT(builds), 1, 64, "2", NULL },

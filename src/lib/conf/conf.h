@@ -52,6 +52,9 @@ struct conf {
         /* [engine] */
         char engine[16];                    /* "auto", "kvm", "tcg", "fake" */
         char qemu[CONF_STR_MAX + 1];        /* "": qemu-system-x86_64 on the system path */
+        /* [egress] */
+        char trust_store[CONF_STR_MAX + 1]; /* PEM certificates that upstream servers are verified by */
+        char resolv_conf[CONF_STR_MAX + 1]; /* whose nameservers gateways ask */
         /* [build] */
         uint64_t build_timeout_s;
         uint64_t build_disk_bytes;

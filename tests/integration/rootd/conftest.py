@@ -90,8 +90,8 @@ class Host:
 
     def uids(self):
         with open(os.path.join(self.rootd.run, 'rootd', 'instance')) as f:
-            base = 2000000000 + int(f.read()) * 2 * 4096
-        return base, base + 2 * 4096
+            base = 2000000000 + int(f.read()) * 4 * 4096
+        return base, base + 4 * 4096
 
     def processes(self):
         """Processes of our uids, and launchers (still root, named as rootd, in one of our cgroups)."""
@@ -259,6 +259,10 @@ class Rootd:
         return Warden(os.path.join(self.run, 'sandboxes', ident, 'ctl.sock'))
 
 
+    def gateway(self, ident):
+        return Warden(os.path.join(self.run, 'sandboxes', ident, 'gw.sock'))
+
+
 class Warden:
     def __init__(self, path):
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -281,7 +285,7 @@ def libexec(tmp_path_factory):
     d = tmp_path_factory.mktemp('libexec', numbered=True)
     for top in [d, *d.parents][:3]:
         os.chmod(top, 0o755)
-    for source, name in (('probe.py', 'cspace-warden'), ('builder.py', 'cspace-builder')):
+    for source, name in (('probe.py', 'cspace-warden'), ('probe.py', 'cspace-gateway'), ('builder.py', 'cspace-builder')):
         shutil.copy(os.path.join(HERE, source), d / name)
         os.chmod(d / name, 0o755)
     return str(d)

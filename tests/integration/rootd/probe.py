@@ -3,7 +3,8 @@
 """Stands where cspace-warden stands. As a warden it serves ctl.sock: each request is one packet with a
 Python expression, answered by its value as JSON; "vm:" in front of it asks the VM (the same
 program started with --stub) at the other end of descriptor 5. "die" ends the process. Where
-qmp.sock is served (ask "hand_over()"), a probe with --adopt reaches the VM by it."""
+qmp.sock is served (ask "hand_over()"), a probe with --adopt reaches the VM by it. As a gateway it serves
+gw.sock in the same way."""
 import ctypes
 import json
 import os
@@ -12,7 +13,7 @@ import stat
 import struct
 import sys
 
-MODE = 'vm' if '--stub' in sys.argv else 'warden'
+MODE = 'vm' if '--stub' in sys.argv else 'warden' if '--mode' in sys.argv else 'gateway'
 libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -72,6 +73,26 @@ def writable():
     return found
 
 
+def accept_one():
+    """As a gateway: waits for a redirected connection; what it was meant for, and its first bytes."""
+    s = socket.socket(fileno=os.dup(6))
+    s.settimeout(10)
+    c, peer_address = s.accept()
+    c.settimeout(10)
+    raw = c.getsockopt(socket.SOL_IP, 80, 16)  # SO_ORIGINAL_DST
+    data = c.recv(100).decode()
+    c.send(b'answer')
+    return [socket.inet_ntoa(raw[4:8]), int.from_bytes(raw[2:4], 'big'), peer_address[0], data]
+
+
+def dns_one():
+    u = socket.socket(fileno=os.dup(4))
+    u.settimeout(10)
+    data, peer_address = u.recvfrom(100)
+    u.sendto(data[::-1], peer_address)
+    return data.decode()
+
+
 def evaluate(text):
     try:
         return eval(text)
@@ -122,7 +143,7 @@ def serve(sock):
             sock.send(json.dumps(evaluate(text)).encode())
 
 
-peer = None if '--adopt' in sys.argv else socket.socket(fileno=5)
+peer = None if '--adopt' in sys.argv or MODE == 'gateway' else socket.socket(fileno=5)
 if MODE == 'vm':
     serve(peer)
     os._exit(0)

@@ -39,9 +39,10 @@ static void uids(void **state) {
         struct instance first = { .number = 0 }, last = { .number = INSTANCES_MAX - 1 };
         assert_int_equal(instance_warden_uid(&first, 0), 2000000000);
         assert_int_equal(instance_vm_uid(&first, 0), 2000000001);
-        assert_int_equal(instance_warden_uid(&first, SLOTS_MAX - 1) + 2,
+        assert_int_equal(instance_warden_uid(&first, SLOTS_MAX - 1) + SLOT_UIDS,
                          instance_warden_uid(&(struct instance){ .number = 1 }, 0));
-        assert_true(instance_vm_uid(&last, SLOTS_MAX - 1) < BUILD_UID_BASE);
+        assert_int_equal(instance_gateway_uid(&first, 0), 2000000002);
+        assert_true(instance_gateway_uid(&last, SLOTS_MAX - 1) < BUILD_UID_BASE);
 }
 
 static void arguments_of_an_order(void **state) {

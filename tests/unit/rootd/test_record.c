@@ -23,10 +23,13 @@ static struct record sample(void) {
                                 .slot = 4095,
                                 .warden_uid = 2000008190,
                                 .vm_uid = 2000008191,
+                                .gateway_uid = 2000008192,
                                 .warden_pid = 4194304,
                                 .vm_pid = 17,
+                                .gateway_pid = 18,
                                 .warden_start = UINT64_MAX,
-                                .vm_start = 1 };
+                                .vm_start = 1,
+                                .gateway_start = 1ULL << 40 };
 }
 
 static int dir_fd;
@@ -61,6 +64,8 @@ static void round_trip(void **state) {
         assert_string_equal(out.engine, in.engine);
         assert_true(out.memory_mb == in.memory_mb && out.cpus == in.cpus && out.disk_bytes == in.disk_bytes);
         assert_true(out.slot == in.slot && out.warden_uid == in.warden_uid && out.vm_uid == in.vm_uid);
+        assert_true(out.gateway_uid == in.gateway_uid && out.gateway_pid == in.gateway_pid &&
+                    out.gateway_start == in.gateway_start);
         assert_true(out.warden_pid == in.warden_pid && out.vm_pid == in.vm_pid);
         assert_true(out.warden_start == in.warden_start && out.vm_start == in.vm_start);
         in.state = RECORD_REMOVING;
