@@ -81,10 +81,10 @@ void usage_handle(struct rootd *r, const struct ticket *t, const struct ipc_usag
         struct sum s = {};
         slot_name(p->rec.slot, leaf);
         if (cgroup_each_pid(&r->cgroups, leaf, PROCESSES_MAX, add, &s) < 0) {
-                if (p->warden.pid && !p->warden.gone)
-                        add(&s, p->warden.pid);
-                if (p->vm.pid && !p->vm.gone)
-                        add(&s, p->vm.pid);
+                const struct proc *all[] = { &p->warden, &p->vm, &p->gateway };
+                for (size_t i = 0; i < ARRAY_SIZE(all); i++)
+                        if (all[i]->pid && !all[i]->gone)
+                                add(&s, all[i]->pid);
         }
         (void) cgroup_cpu_us(&r->cgroups, leaf, &s.cpu_us);
         const struct ipc_usage_info info = { .cpu_us = s.cpu_us,
