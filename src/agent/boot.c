@@ -25,6 +25,7 @@
 #include "base/str.h"
 #include "identity.h"
 #include "net.h"
+#include "trust.h"
 
 #define MODULES_LIST "/modules.list"
 #define NEW_ROOT "/newroot"
@@ -296,6 +297,7 @@ int boot_machine(struct error *err) {
         limit_processes();
         cover_boot_id();
         move_identity();
+        trust_prepare();
         struct error e = ERROR_INIT;
         if (net_setup(&e) < 0)
                 log_warn("network: %s", e.msg);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/str.h"
+#include "trust.h"
 
 void env_free(char **env) {
         for (char **p = env; p && *p; p++)
@@ -43,6 +44,11 @@ char **env_build(const struct identity *id, const struct user *u, json_t *extra,
         if (!all || set(all, "PATH", ENV_DEFAULT_PATH) < 0 || set(all, "HOME", u->home) < 0 ||
             set(all, "USER", u->name) < 0 || set(all, "LOGNAME", u->name) < 0)
                 return NULL;
+        size_t n_vars = 0;
+        const struct trust_var *vars = trust_env(&n_vars);
+        for (size_t i = 0; id->has_ca && i < n_vars; i++)
+                if (set(all, vars[i].name, vars[i].value) < 0)
+                        return NULL;
         if (pty && set(all, "TERM", "xterm-256color") < 0)
                 return NULL;
         if (json_object_update(all, id->env) < 0 || (extra && json_object_update(all, extra) < 0))

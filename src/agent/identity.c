@@ -16,6 +16,7 @@
 #include "base/id.h"
 #include "base/limits.h"
 #include "base/str.h"
+#include "trust.h"
 
 #define ENTROPY_BYTES 64
 #define MARKER_DIR "/run/e2b"
@@ -51,6 +52,9 @@ void identity_forget(struct identity *id) {
         free(id->default_workdir);
         id->default_workdir = NULL;
         id->sandbox_id[0] = '\0';
+        if (id->owns_machine)
+                (void) trust_set("", NULL);
+        id->has_ca = false;
         (void) str_copy(id->default_user, sizeof id->default_user, "user");
         id->ready = false;
 }
@@ -132,6 +136,13 @@ static void set_hostname(struct identity *id, const char *hostname) {
         put_hosts(id, hostname);
 }
 
+static void set_ca(struct identity *id, const char *pem) {
+        struct error e = ERROR_INIT;
+        id->has_ca = *pem != '\0';
+        if (trust_set(pem, &e) < 0 && !id->warning.code)
+                id->warning = e;
+}
+
 static void put_markers(struct identity *id, const char *template_id) {
         if (mkdir(MARKER_DIR, 0755) < 0 && errno != EEXIST) {
                 warn(id, MARKER_DIR);
@@ -164,7 +175,7 @@ static void make_unique(struct identity *id) {
 /* --- the request ---------------------------------------------------------------------------- */
 
 struct request {
-        const char *sandbox_id, *template_id, *hostname, *token, *time_ns, *entropy, *user, *workdir;
+        const char *sandbox_id, *template_id, *hostname, *token, *time_ns, *entropy, *user, *workdir, *ca;
         json_t *env;
         int64_t ns;
         uint8_t entropy_raw[ENTROPY_BYTES * 2];
@@ -191,6 +202,8 @@ static int parse(const json_t *req, struct request *q, struct error *err) {
                 r = read_text(req, "defaultUser", USER_NAME_MAX - 1, &q->user, err);
         if (r == 0)
                 r = read_text(req, "defaultWorkdir", LIMIT_PATH - 1, &q->workdir, err);
+        if (r == 0)
+                r = read_text(req, "caCertificate", TRUST_PEM_MAX, &q->ca, err);
         if (r == 0)
                 r = json_read_str_map(req, "env", LIMIT_ENV_ITEMS, 4096, LIMIT_ENV_VALUE, &q->env, err);
         if (r < 0)
@@ -262,6 +275,7 @@ int identity_apply(struct identity *id, const json_t *req, struct error *err) {
                 if (q.hostname && *q.hostname)
                         set_hostname(id, q.hostname);
                 put_markers(id, q.template_id);
+                set_ca(id, q.ca ? q.ca : "");
         }
         id->ready = true;
         return 0;

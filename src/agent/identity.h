@@ -27,6 +27,7 @@ struct identity {
         char *token; /* NULL: none, everything is open */
         char default_user[USER_NAME_MAX];
         char *default_workdir; /* NULL: the user's home */
+        bool has_ca;           /* there is a certificate authority to be trusted (trust.h) */
         char boot_id[BOOT_ID_SIZE];
         struct error warning; /* of the last apply: what could not be done, and did not matter */
 };
