@@ -13,6 +13,7 @@
 #include "base/str.h"
 #include "child.h"
 #include "configure_internal.h"
+#include "hosts.h"
 
 #define STATUS_MAX (32u << 20)
 #define PACKAGES_LISTED_MAX 20000
@@ -41,7 +42,7 @@ static int list_warm(json_t *to, const char *const *list, size_t n) {
         return 0;
 }
 
-static json_t *config_json(const struct build *b) {
+static json_t *config_json(const struct build *b, json_t *hosts) {
         json_t *warm = json_array();
         bool packages = b->source == SOURCE_PACKAGES;
 
@@ -50,8 +51,8 @@ static json_t *config_json(const struct build *b) {
                 json_decref(warm);
                 return NULL;
         }
-        return json_pack("{s:s,s:{s:s},s:o}", "user", b->user, "env", "LANG", "C.UTF-8", "warm",
-                         warm);
+        return json_pack("{s:s,s:{s:s},s:o,s:{s:O}}", "user", b->user, "env", "LANG", "C.UTF-8", "warm", warm, "hosts",
+                         "packages", hosts);
 }
 
 static json_t *source_json(const struct build *b) {
@@ -142,16 +143,18 @@ static int packages_json(struct build *b, json_t **ret, struct error *err) {
 }
 
 int describe_write(struct build *b, struct error *err) {
-        _cleanup_json_ json_t *packages = NULL;
+        _cleanup_json_ json_t *packages = NULL, *hosts = NULL;
 
         int r = packages_json(b, &packages, err);
+        if (r == 0)
+                r = hosts_of_packages(b, &hosts, err);
         if (r < 0)
                 return r;
         _cleanup_json_ json_t *doc = json_pack(
                 "{s:i,s:s,s:o,s:{s:s,s:s,s:s},s:{s:s,s:s,s:s},s:I,s:{s:I,s:s},s:o,s:O}", "format", 1, "arch", b->arch, "source",
                 source_json(b), "os", "id", b->os_id, "version", b->os_version, "name", b->os_name, "kernel", "package",
                 b->kernel_package, "version", b->kernel_version, "release", b->kernel_release, "epoch", (json_int_t) b->epoch,
-                "disk", "bytes", (json_int_t) b->disk_bytes, "fs", "ext4", "config", config_json(b), "packages", packages);
+                "disk", "bytes", (json_int_t) b->disk_bytes, "fs", "ext4", "config", config_json(b, hosts), "packages", packages);
         _cleanup_free_ char *text = doc ? json_dumps(doc, JSON_INDENT(2) | JSON_SORT_KEYS) : NULL;
         if (!text)
                 return error_set(err, -ENOMEM, "cannot write manifest.json");
