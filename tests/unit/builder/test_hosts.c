@@ -7,6 +7,7 @@
 
 #include <string.h>
 
+#include "base/cleanup.h"
 #include "base/str.h"
 #include "hosts.h"
 
