@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import tempfile
+import time
 
 import pytest
 
@@ -103,6 +104,13 @@ class Host:
     def mounts(self):
         with open('/proc/self/mountinfo', encoding='utf-8') as f:
             return [line.split()[4] for line in f if self.folder in line]
+
+    def no_loops(self):
+        """The kernel lets go of a loop device a moment after the unmount."""
+        end = time.monotonic() + 10
+        while self.loops() and time.monotonic() < end:
+            time.sleep(0.02)
+        return self.loops() == []
 
     def loops(self):
         return [line for line in subprocess.run(['losetup', '-a'], check=True, capture_output=True, text=True).stdout.splitlines()

@@ -30,7 +30,7 @@ def test_up_and_down(host):
 
     host.down()
     assert not host.healthy()
-    assert host.processes() == [] and host.mounts() == [] and host.loops() == []
+    assert host.processes() == [] and host.mounts() == [] and host.no_loops()
 
 
 def test_second_up_changes_nothing(host):
@@ -106,7 +106,7 @@ def test_up_killed_at_any_time(host):
         assert len(host.loops()) == 1 and len(host.mounts()) == 1
         host.down()
         wait_for(lambda: not host.processes())
-        assert host.loops() == []
+        assert host.no_loops()
         subprocess.run(['rm', '-f', host.path('data.btrfs')], check=True)
 
 
@@ -164,7 +164,7 @@ def test_service_that_nobody_noted(host):
     assert len(host.up().splitlines()) == 1
     assert host.healthy() and os.path.exists(f'/proc/{pid}')
     host.down()
-    assert host.processes() == [] and host.loops() == []
+    assert host.processes() == [] and host.no_loops()
 
 
 def test_planted_services_folder(host):
@@ -234,7 +234,7 @@ def test_image_elsewhere(host):
     host.up()
     assert os.path.exists(host.path('elsewhere.img')) and not os.path.exists(host.path('data.btrfs'))
     host.down()
-    assert host.loops() == []
+    assert host.no_loops()
 
 
 def test_filesystem_with_reflinks_needs_no_image(host):
