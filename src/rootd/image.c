@@ -29,6 +29,7 @@
 #include "base/str.h"
 #include "rootd/commit.h"
 #include "rootd/disk.h"
+#include "rootd/egress.h"
 #include "rootd/fault.h"
 #include "rootd/image_memory.h"
 #include "rootd/job.h"
@@ -179,9 +180,11 @@ static void on_halted(void *arg, const struct error *failed) {
 
 /* What ends from here on was meant to: nobody is told, and no warden is started again. */
 static int halt(struct image *i, struct placement *p, struct error *err) {
-        struct reap_target target = { .procs = { &p->warden, &p->vm }, .uids = { p->rec.warden_uid, p->rec.vm_uid } };
+        struct reap_target target = { .procs = { &p->warden, &p->vm, &p->gateway },
+                                      .uids = { p->rec.warden_uid, p->rec.vm_uid, p->rec.gateway_uid } };
         slot_name(p->rec.slot, target.leaf);
         revive_cancel(p);
+        egress_cancel(p);
         p->halted = true;
         int r = reap_start(i->rootd, &target, on_halted, i, err);
         if (r < 0)
