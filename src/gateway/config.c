@@ -142,7 +142,7 @@ static int read_ca(const struct gateway *gw, const json_t *j, struct parts *part
                 return r;
         if (strlen(text) > 48 || base64_decode(text, strlen(text), seed) != CA_SEED_BYTES)
                 return error_set(err, -EINVAL, "ca_seed is not base64 of %d bytes", CA_SEED_BYTES);
-        r = ca_new(seed, gw->sandbox, &parts->ca, err);
+        r = ca_new(seed, &parts->ca, err);
         OPENSSL_cleanse(seed, sizeof seed);
         return r;
 }

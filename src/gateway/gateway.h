@@ -13,7 +13,7 @@
 #include <uv.h>
 
 #include "base/id.h"
-#include "ca.h"
+#include "ca/ca.h"
 #include "policy/policy.h"
 #include "relay.h"
 #include "resolve.h"

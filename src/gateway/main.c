@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "acceptor.h"
 #include "base/id.h"
@@ -63,6 +64,8 @@ struct parts {
 
 static int begin(struct parts *p, uv_loop_t *loop, const struct options *o, struct error *err) {
         int r = gateway_init(&p->gw, loop, &o->gateway, err);
+        if (o->trust_fd)
+                (void) close(GATEWAY_FD_TRUST);
         if (r == 0)
                 r = ctl_new(&p->gw, GATEWAY_FD_CTL, &p->ctl, err);
         if (r == 0)

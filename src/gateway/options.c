@@ -32,13 +32,14 @@ int options_parse(int argc, char **argv, struct options *ret, struct error *err)
                 return error_set(err, -EINVAL, "--trust is missing");
         if (o.gateway.n_resolvers == 0)
                 return error_set(err, -EINVAL, "--resolver is missing");
+        o.trust_fd = str_eq(o.gateway.trust, "/proc/self/fd/7");
         *ret = o;
         ret->gateway.resolvers = ret->resolvers;
         return 0;
 }
 
 int options_take_fds(struct error *err) {
-        for (int fd = GATEWAY_FD_CTL; fd < GATEWAY_FD_END; fd++)
+        for (int fd = GATEWAY_FD_CTL; fd < GATEWAY_FD_TRUST; fd++)
                 if (fcntl(fd, F_SETFD, FD_CLOEXEC) < 0 || fd_nonblock(fd, err) < 0)
                         return error_set(err, -EBADF, "descriptors %d to %d must be ctl.sock, DNS over UDP, DNS over TCP and TCP",
                                          GATEWAY_FD_CTL, GATEWAY_FD_TCP);

@@ -9,10 +9,12 @@
  */
 #include "rootd/egress.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -22,6 +24,8 @@
 #include "rootd/order.h"
 #include "rootd/pool.h"
 
+#define RESOLV_CONF_MAX (64 * 1024)
+#define RESOLVERS_MAX 3 /* as the C library has it */
 #define PAUSE_FIRST_MS 100
 #define PAUSE_MAX_MS 30000
 #define STEADY_MS 60000 /* a gateway that lived for this long has not been failing */
@@ -70,9 +74,28 @@ static void try_later(struct egress *g) {
 
 /* ---- starting one --------------------------------------------------------------------------- */
 
-/* What a host has of these may be nothing: then no upstream verifies, or no name is found. */
-static int open_host_file(const char *path) {
-        return open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+/* The nameservers of resolv.conf(5), or the default that it has. */
+static int add_resolvers(struct launch_order *o, const char *path) {
+        _cleanup_free_ char *text = NULL;
+        unsigned n = 0;
+        int r = 0;
+        (void) fd_read_file_at(AT_FDCWD, path, RESOLV_CONF_MAX, &text, NULL, NULL);
+        for (char *line = text, *next; line && *line && n < RESOLVERS_MAX && r == 0; line = next) {
+                size_t len = strcspn(line, "\n");
+                next = line + len + (line[len] == '\n');
+                line[len] = '\0';
+                char address[64];
+                uint8_t raw[16];
+                if (sscanf(line, "nameserver %63s", address) != 1 || inet_pton(AF_INET, address, raw) != 1)
+                        continue;
+                r = launch_order_arg(o, "--resolver");
+                if (r == 0)
+                        r = launch_order_arg(o, address);
+                n++;
+        }
+        if (r == 0 && n == 0 && (r = launch_order_arg(o, "--resolver")) == 0)
+                r = launch_order_arg(o, "127.0.0.1");
+        return r;
 }
 
 static void give_order(struct egress *g, struct error *err) {
@@ -81,10 +104,17 @@ static void give_order(struct egress *g, struct error *err) {
         int fds[LAUNCH_FDS_MAX];
         if (order_gateway(g->p->rootd, &g->p->rec, &o, err) < 0)
                 return;
-        _cleanup_fd_ int trust = open_host_file(conf->trust_store), resolv = open_host_file(conf->resolv_conf);
+        _cleanup_fd_ int trust = open(conf->trust_store, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+        if (trust < 0) {
+                (void) error_errno(err, errno, "cannot open [egress] trust_store \"%s\"", conf->trust_store);
+                return;
+        }
+        if (add_resolvers(&o, conf->resolv_conf) < 0) {
+                (void) error_set(err, -E2BIG, "too many resolvers");
+                return;
+        }
         order_fd(&o, fds, GATEWAY_FD_CTL, g->ctl);
         order_fd(&o, fds, GATEWAY_FD_TRUST, trust);
-        order_fd(&o, fds, GATEWAY_FD_RESOLV, resolv);
         (void) launcher_order(&g->launcher, &o, fds, err);
 }
 

@@ -16,7 +16,6 @@ enum gateway_fd {
         GATEWAY_FD_DNS_TCP,
         GATEWAY_FD_TCP,
         GATEWAY_FD_TRUST,
-        GATEWAY_FD_RESOLV,
 };
 
 /* ctl: the listening gw.sock, taken; -EBADF makes one anew. Failures are logged and tried again. */

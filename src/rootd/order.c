@@ -93,7 +93,7 @@ int order_gateway(const struct rootd *r, const struct record *rec, struct launch
         int res = program_path(r, "cspace-gateway", program, err);
         if (res < 0)
                 return res;
-        const char *const args[] = { program, "--id", rec->id };
+        const char *const args[] = { program, "--id", rec->id, "--trust", "/proc/self/fd/7" };
         return add_args(ret, args, ARRAY_SIZE(args), err);
 }
 

@@ -22,6 +22,7 @@ LAYERS = {
     'manifest': {'base'},
     'policy': {'base', 'wire'},
     'dns': {'base', 'wire', 'policy'},
+    'ca': {'base', 'wire', 'io'},
 }
 PROGRAMS = {'agent', 'warden', 'rootd', 'builder', 'history', 'daemon', 'cli', 'gateway'}
 FILE_MAX = 1500

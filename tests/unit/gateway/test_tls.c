@@ -13,7 +13,7 @@
 #include "../io/loop.h"
 #include "base/buf.h"
 #include "base/fd.h"
-#include "ca.h"
+#include "ca/ca.h"
 #include "io/stream_tls.h"
 #include "trust.h"
 
@@ -76,8 +76,8 @@ static void setup(struct fixture *f, const uint8_t *trusted_seed) {
         struct ca *trusted;
         memset(f, 0, sizeof *f);
         uv_loop_init(&f->loop);
-        assert_int_equal(ca_new(seed, "sandbox", &f->ca, NULL), 0);
-        assert_int_equal(ca_new(trusted_seed, "sandbox", &trusted, NULL), 0);
+        assert_int_equal(ca_new(seed, &f->ca, NULL), 0);
+        assert_int_equal(ca_new(trusted_seed, &trusted, NULL), 0);
         write_pem(ca_pem(trusted), path);
         assert_int_equal(trust_load(path, &f->trust, NULL), 0);
         assert_int_equal(trust_count(f->trust), 1);
@@ -220,9 +220,9 @@ static void test_same_again(void **state) {
         (void) state;
         struct ca *a, *b, *c;
         static const uint8_t other[CA_SEED_BYTES] = "other";
-        assert_int_equal(ca_new(seed, "x", &a, NULL), 0);
-        assert_int_equal(ca_new(seed, "x", &b, NULL), 0);
-        assert_int_equal(ca_new(other, "x", &c, NULL), 0);
+        assert_int_equal(ca_new(seed, &a, NULL), 0);
+        assert_int_equal(ca_new(seed, &b, NULL), 0);
+        assert_int_equal(ca_new(other, &c, NULL), 0);
         const size_t line = sizeof "-----BEGIN CERTIFICATE-----" - 1 + 1 + 64 + 1; /* the first has the total length in it */
         assert_memory_equal(ca_pem(a) + line, ca_pem(b) + line, 300);
         assert_memory_not_equal(ca_pem(a) + line, ca_pem(c) + line, 300);

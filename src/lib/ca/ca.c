@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "ca.h"
+#include "ca/ca.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -136,12 +136,12 @@ static bool add_name(X509_NAME *n, const char *field, const char *value) {
 }
 
 /* The dates do not depend on when the gateway was started: it is the same certificate each time. */
-static X509 *make_ca(EVP_PKEY *key, const uint8_t *seed, const char *sandbox) {
+static X509 *make_ca(EVP_PKEY *key, const uint8_t *seed) {
         uint8_t serial[SERIAL_BYTES];
         X509 *c = X509_new();
         X509_NAME *n = c ? X509_get_subject_name(c) : NULL;
         if (n && derive(seed, "cspace ca serial", serial, sizeof serial) == 0 && X509_set_version(c, X509_VERSION_3) &&
-            set_serial(c, serial) && add_name(n, "O", "cspace") && add_name(n, "CN", sandbox) &&
+            set_serial(c, serial) && add_name(n, "O", "cspace") && add_name(n, "CN", CA_COMMON_NAME) &&
             X509_set_issuer_name(c, n) == 1 && ASN1_TIME_set_string_X509(X509_getm_notBefore(c), "20200101000000Z") &&
             ASN1_TIME_set_string_X509(X509_getm_notAfter(c), "20491231235959Z") && X509_set_pubkey(c, key) == 1 &&
             add_ext(c, c, NID_basic_constraints, "critical,CA:TRUE,pathlen:0") &&
@@ -263,14 +263,14 @@ static char *to_pem(X509 *c) {
         return pem;
 }
 
-int ca_new(const uint8_t *seed, const char *sandbox, struct ca **ret, struct error *err) {
+int ca_new(const uint8_t *seed, struct ca **ret, struct error *err) {
         struct ca *ca = calloc(1, sizeof *ca);
         if (!ca)
                 return error_set(err, -ENOMEM, "out of memory");
         TAILQ_INIT(&ca->leaves);
         ERR_clear_error();
         if (!(ca->key = ca_key(seed)) || !(ca->leaf_key = EVP_EC_gen("P-256")) ||
-            !(ca->cert = make_ca(ca->key, seed, sandbox)) || !(ca->pem = to_pem(ca->cert))) {
+            !(ca->cert = make_ca(ca->key, seed)) || !(ca->pem = to_pem(ca->cert))) {
                 ca_free(ca);
                 return fail(err);
         }

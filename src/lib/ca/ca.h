@@ -15,13 +15,14 @@
 #include "base/error.h"
 
 #define CA_SEED_BYTES 32
+#define CA_COMMON_NAME "cspace sandbox CA" /* one for all: the guest's disk has a link named after its hash (agent/trust.h) */
 #define CA_LEAVES_MAX 128          /* kept; the least recently used one goes */
 #define CA_LEAF_DAYS 90
 #define CA_LEAF_RENEW_DAYS 30      /* a kept leaf is made anew when it has this much left */
 
 struct ca;
-/* seed has CA_SEED_BYTES; sandbox becomes part of the authority's name. */
-int ca_new(const uint8_t *seed, const char *sandbox, struct ca **ret, struct error *err);
+/* seed has CA_SEED_BYTES. The same seed gives the same certificate, whoever asks. */
+int ca_new(const uint8_t *seed, struct ca **ret, struct error *err);
 void ca_free(struct ca *ca); /* NULL is fine */
 
 /* The certificate to trust, PEM; borrowed. */
