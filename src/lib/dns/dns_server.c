@@ -2,6 +2,7 @@
 #include "dns/dns_server.h"
 
 #include <arpa/inet.h>
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,11 +13,12 @@
 #include "policy/bucket.h"
 
 #define NAME_BUCKETS 256
+static_assert(POLICY_LIMIT_NAMES_MAX == DNS_NAMES_MAX); /* more could not be counted */
 
 /* How many names of the table a rule has allowed; counted again when one of these changes. */
 struct rule_count {
-        const struct policy *policy;
-        uint64_t version;
+        const struct policy *policy; /* while counting */
+        uint64_t serial, version;
         int rule;
         uint64_t count;
 };
@@ -80,8 +82,8 @@ static uint64_t names_of_rule(struct dns_server *s, const struct policy *p, int 
         struct rule_count *c = &s->rule_count;
         uint64_t version = dns_names_version(s->names);
 
-        if (c->policy != p || c->version != version || c->rule != rule) {
-                *c = (struct rule_count){ .policy = p, .version = version, .rule = rule };
+        if (c->serial != policy_serial(p) || c->version != version || c->rule != rule) {
+                *c = (struct rule_count){ .policy = p, .serial = policy_serial(p), .version = version, .rule = rule };
                 dns_names_each(s->names, count_one, c);
         }
         return c->count;

@@ -42,6 +42,28 @@ static bool is_escape(const char *s, size_t n) {
         return n >= 3 && s[0] == '%' && hex(s[1]) >= 0 && hex(s[2]) >= 0;
 }
 
+/* What a server that decodes again would take for an escape, however its bytes were written; "%uXXXX" too. */
+static bool has_second_escape(const char *s, size_t n) {
+        for (size_t i = 0; i < n; i++) {
+                if (is_escape(s + i, n - i))
+                        return true;
+                if (n - i >= 6 && s[i] == '%' && (s[i + 1] == 'u' || s[i + 1] == 'U') && hex(s[i + 2]) >= 0 && hex(s[i + 3]) >= 0 &&
+                    hex(s[i + 4]) >= 0 && hex(s[i + 5]) >= 0)
+                        return true;
+        }
+        return false;
+}
+
+/* Full-width ".", "/", "\\", "%" and ";", which some servers fold to the plain ones (NFKC, best fit). */
+static bool has_lookalike(const char *s) {
+        static const char *const forms[] = { "\xef\xbc\x8e", "\xef\xbc\x8f", "\xef\xbc\xbc", "\xef\xbc\x85", "\xef\xbc\x9b" };
+
+        for (size_t i = 0; i < ARRAY_SIZE(forms); i++)
+                if (strstr(s, forms[i]))
+                        return true;
+        return false;
+}
+
 /* Decodes s into out (n + 1 bytes). NULL, or what is wrong with it. */
 static const char *decode(const char *s, size_t n, char *out) {
         size_t len = 0;
@@ -59,12 +81,12 @@ static const char *decode(const char *s, size_t n, char *out) {
                         return "a control byte";
                 if (c == '\\')
                         return "a backslash";
-                if (c == '%' && i + 2 < n && hex(s[i + 1]) >= 0 && hex(s[i + 2]) >= 0)
-                        return "a doubled escape";
                 out[len++] = escaped && c == '/' ? ENCODED_SLASH : (char) c;
         }
         out[len] = '\0';
-        return str_is_utf8(out, len) ? NULL : "bytes that are not UTF-8";
+        if (!str_is_utf8(out, len))
+                return "bytes that are not UTF-8";
+        return has_second_escape(out, len) ? "a doubled escape" : has_lookalike(out) ? "a look-alike of a separator" : NULL;
 }
 
 static bool is_slash(char c) {

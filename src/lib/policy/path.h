@@ -6,7 +6,7 @@
  * server makes of "//", "%2f" or ";x" is not known here. So a path is read in each way that a
  * server could read it, and a rule is only decided by a path on which all readings agree; on any other the
  * answer is PATH_AMBIGUOUS and the request is refused. Dot segments (in any encoding), "\", NUL and
- * other control bytes, malformed or doubled escapes and invalid UTF-8 are ambiguous from the start:
+ * other control bytes, malformed or doubled escapes, full-width separators and invalid UTF-8 are ambiguous from the start:
  * no client that means well sends them.
  *
  * Pattern: begins with "/". "*" is any run of bytes but "/", "**" any run at all; a pattern that ends in "/" means

@@ -34,6 +34,7 @@
 #define POLICY_PATHS_MAX 64        /* of one rule */
 #define POLICY_NAME_MAX 63         /* [a-z0-9][a-z0-9._-]* */
 #define POLICY_METHOD_MAX 32
+#define POLICY_LIMIT_NAMES_MAX 8192 /* of limits.names: as many as are remembered (DNS_NAMES_MAX) */
 
 /* What the bytes of a connection are. */
 enum policy_protocol {
@@ -139,12 +140,13 @@ int policy_compile(const json_t *j, const struct policy_context *ctx, struct pol
 /* What `--allow HOST` given n times means, as JSON ({"rules":[...]}; none for n == 0); a new reference, NULL: no
  * memory. It is checked where it is compiled. */
 json_t *policy_json_of_hosts(const char *const *hosts, size_t n);
-struct policy *policy_ref(struct policy *p);
+struct policy *policy_ref(struct policy *p); /* the count is for one thread */
 void policy_unref(struct policy *p); /* NULL is fine */
 void policy_unrefp(struct policy **p);
 #define _cleanup_policy_ _cleanup_(policy_unrefp)
 
 /* For evaluation NULL is the policy that denies all. */
+uint64_t policy_serial(const struct policy *p); /* another for each compiled one, so that what is kept of it can be told stale */
 size_t policy_n_rules(const struct policy *p);
 const char *policy_rule_name(const struct policy *p, int rule); /* as in the verdict */
 struct policy_limits policy_total_limits(const struct policy *p);

@@ -14,6 +14,10 @@
 #include "policy/path.h"
 #include "policy/policy_internal.h"
 
+uint64_t policy_serial(const struct policy *p) {
+        return p ? p->serial : 0;
+}
+
 size_t policy_n_rules(const struct policy *p) {
         return p ? p->n_rules : 0;
 }

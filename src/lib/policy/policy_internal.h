@@ -39,6 +39,7 @@ struct rule {
 
 struct policy {
         unsigned refs;
+        uint64_t serial;
         struct rule *rules;
         size_t n_rules;
         struct policy_limits limits;

@@ -363,7 +363,7 @@ static int parse_limits(const json_t *obj, struct policy_limits *ret, struct err
                 return r;
         r = policy_only_keys(j, keys, err);
         for (size_t i = 0; r == 0 && keys[i]; i++)
-                r = json_read_u64(j, keys[i], false, 1, LIMIT_VALUE_MAX, to[i], err);
+                r = json_read_u64(j, keys[i], false, 1, to[i] == &l.names ? POLICY_LIMIT_NAMES_MAX : LIMIT_VALUE_MAX, to[i], err);
         if (r < 0)
                 return error_wrap(err, "limits");
         *ret = l;
@@ -557,6 +557,7 @@ static int parse_preset(const char *name, struct policy *p, const struct policy_
 }
 
 int policy_compile(const json_t *j, const struct policy_context *ctx, struct policy **ret, struct error *err) {
+        static _Atomic uint64_t serial;
         _cleanup_policy_ struct policy *p = calloc(1, sizeof *p);
         struct error own = ERROR_INIT;
         int r;
@@ -566,6 +567,7 @@ int policy_compile(const json_t *j, const struct policy_context *ctx, struct pol
         if (!p)
                 return no_memory(err);
         p->refs = 1;
+        p->serial = ++serial;
         if (json_is_object(j))
                 r = parse_object(j, p, ctx, err);
         else if (json_is_string(j))

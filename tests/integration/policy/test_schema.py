@@ -46,7 +46,7 @@ VALUES = {
     'paths': [['/'], ['/a/*'], ['/**'], ['a'], ['/a?b'], ['/a/../b'], ['/a%2fb'], ['/a%61'], [], ['/' + 'a' * 256], '/', [1], ['/a//b'], None],
     'inspect': [True, False, 'yes', None],
     'internal': [True, False, 0, None],
-    'limits': [{}, {'connections': 1}, {'bytes_out': 0}, {'bytes_in': 1 << 53}, {'bytes_in': (1 << 53) + 1}, {'x': 1}, {'names': '1'}, 1, None,
+    'limits': [{}, {'connections': 1}, {'bytes_out': 0}, {'bytes_in': 1 << 53}, {'bytes_in': (1 << 53) + 1}, {'x': 1}, {'names': '1'}, {'names': 8192}, {'names': 8193}, 1, None,
                {'requests_per_minute': 5, 'names': None}],
 }
 TOP_VALUES = {'version': [1, 2, '1', None], 'limits': VALUES['limits'], 'rules': [[], {}, None, [1], 'x'], 'rule': [[]]}

@@ -514,6 +514,8 @@ static void test_limits(void **state) {
         assert_int_equal(policy_total_limits(NULL).connections, 0);
         assert_string_equal(policy_rule_name(p, 0), "rules[0]");
         assert_string_equal(policy_rule_name(p, 1), "default");
+        _cleanup_policy_ struct policy *other = policy("{}");
+        assert_true(policy_serial(p) != policy_serial(other) && policy_serial(p) && !policy_serial(NULL));
         struct policy *again = policy_ref(p);
         policy_unref(again);
         assert_int_equal(policy_n_rules(p), 1);
