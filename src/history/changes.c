@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "array.h"
 #include "content.h"
 
 /* So many files of the same size are compared with one that came. */
@@ -43,18 +44,7 @@ static void finder_done(struct finder *f) {
 static int add_change(struct finder *f, const struct change *c) {
         struct changes *o = f->out;
 
-        if (o->n >= o->cap) {
-                if (o->n >= HISTORY_CHANGES_MAX)
-                        return -EDQUOT;
-                size_t want = o->cap ? o->cap * 2 : 256;
-                struct change *v = realloc(o->v, want * sizeof *v);
-                if (!v)
-                        return -ENOMEM;
-                o->v = v;
-                o->cap = want;
-        }
-        o->v[o->n++] = *c;
-        return 0;
+        return ARRAY_ADD(o->v, o->n, o->cap, HISTORY_CHANGES_MAX, *c);
 }
 
 /* Takes both strings, also when it fails. */
@@ -316,8 +306,8 @@ static int find_broken(struct finder *f) {
         size_t n = 0;
 
         for (size_t i = 0; i < f->t->broken_n; i++) {
-                uint32_t ino = f->t->broken[i];
-                struct change c = { .kind = CHANGE_UNREADABLE, .new_ino = ino };
+                uint32_t ino = f->t->broken[i].ino;
+                struct change c = { .kind = CHANGE_UNREADABLE, .new_ino = ino, .error = f->t->broken[i].error };
                 const struct link *l = links_of(&f->t->new_links, ino, &n);
                 bool old = !l;
                 if (!l)

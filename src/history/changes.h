@@ -22,6 +22,7 @@ enum change_kind { CHANGE_ADDED, CHANGE_DELETED, CHANGE_CHANGED, CHANGE_RENAMED,
 struct change {
         enum change_kind kind;
         bool by_content;         /* of a rename */
+        int error;               /* of what is unreadable */
         uint32_t old_ino, new_ino; /* 0 where there is none */
         char *path;              /* in the newer image; of what was deleted: in the older one */
         char *from;              /* in the older image, where that is another path; else NULL */

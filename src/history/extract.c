@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "array.h"
 #include "base/buf.h"
 #include "wire/tar.h"
 
@@ -70,7 +71,7 @@ struct child {
 
 struct children {
         struct child *v;
-        size_t n, cap, bytes;
+        size_t n, cap;
 };
 
 struct tree {
@@ -92,21 +93,14 @@ static void children_done(struct children *c) {
 static int on_child(void *ctx, const struct hentry *e) {
         struct children *c = ctx;
 
-        if (c->n >= c->cap) {
-                if (c->n >= HISTORY_CHANGES_MAX)
-                        return -EDQUOT;
-                size_t want = c->cap ? c->cap * 2 : 32;
-                struct child *v = realloc(c->v, want * sizeof *v);
-                if (!v)
-                        return -ENOMEM;
-                c->v = v;
-                c->cap = want;
-        }
         char *name = strndup(e->name, e->name_n);
         if (!name)
                 return -ENOMEM;
-        c->v[c->n++] = (struct child){ .ino = e->ino, .name_n = e->name_n, .name = name };
-        return 0;
+        const struct child child = { .ino = e->ino, .name_n = e->name_n, .name = name };
+        int r = ARRAY_ADD(c->v, c->n, c->cap, HISTORY_CHANGES_MAX, child);
+        if (r < 0)
+                free(name);
+        return r;
 }
 
 static int by_name(const void *x, const void *y) {
@@ -122,20 +116,16 @@ static int first_name(struct tree *t, uint32_t ino, const char *name, const char
                         *ret = t->seen[i].name;
                         return 0;
                 }
-        if (t->seen_n >= t->seen_cap) {
-                size_t want = t->seen_cap ? t->seen_cap * 2 : 32;
-                struct seen *v = realloc(t->seen, want * sizeof *v);
-                if (!v)
-                        return -ENOMEM;
-                t->seen = v;
-                t->seen_cap = want;
-        }
         char *copy = strdup(name);
         if (!copy)
                 return -ENOMEM;
-        t->seen[t->seen_n++] = (struct seen){ .ino = ino, .name = copy };
-        *ret = NULL;
-        return 0;
+        const struct seen one = { .ino = ino, .name = copy };
+        int r = ARRAY_ADD(t->seen, t->seen_n, t->seen_cap, HISTORY_CHANGES_MAX, one);
+        if (r < 0)
+                free(copy);
+        else
+                *ret = NULL;
+        return r;
 }
 
 static int put_entry(struct tree *t, const struct tar_entry *e) {

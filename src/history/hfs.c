@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "array.h"
+
 #define SUPER_OFFSET 1024u
 #define SUPER_BYTES 1024u
 
@@ -197,18 +199,7 @@ int runs_add(struct runs *r, const struct run *run) {
                 last->len += run->len;
                 return 0;
         }
-        if (r->n >= r->cap) {
-                if (r->n >= HISTORY_RUNS_MAX)
-                        return -EDQUOT;
-                size_t want = r->cap ? r->cap * 2 : 8;
-                struct run *v = realloc(r->v, want * sizeof *v);
-                if (!v)
-                        return -ENOMEM;
-                r->v = v;
-                r->cap = want;
-        }
-        r->v[r->n++] = *run;
-        return 0;
+        return ARRAY_ADD(r->v, r->n, r->cap, HISTORY_RUNS_MAX, *run);
 }
 
 static int add_run(const struct hfs *fs, struct runs *r, const struct run *run) {

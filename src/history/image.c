@@ -2,6 +2,7 @@
 #include "image.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -33,6 +34,9 @@ int image_open_fd(struct image *img, int fd, struct error *err) {
 
         if (fstat(fd, &st) < 0)
                 return error_errno(err, errno, "descriptor %d is no image", fd);
+        int flags = fcntl(fd, F_GETFL);
+        if (flags < 0 || (flags & O_ACCMODE) != O_RDONLY)
+                return error_set(err, -EINVAL, "descriptor %d is not open for reading alone", fd);
         if (!S_ISREG(st.st_mode))
                 return error_set(err, -EINVAL, "descriptor %d is not a regular file", fd);
         if ((uint64_t) st.st_size > HISTORY_IMAGE_BYTES_MAX)
@@ -79,6 +83,11 @@ const uint8_t *image_view(struct image *img, uint64_t off, size_t n) {
 void image_view_done(const uint8_t *view, size_t n) {
         if (view)
                 (void) munmap((void *) (uintptr_t) view, n);
+}
+
+void image_expect(const struct image *img, uint64_t off, uint64_t n) {
+        if (img->source.fd >= 0 && off < img->source.size)
+                (void) posix_fadvise(img->source.fd, (off_t) off, (off_t) n, POSIX_FADV_WILLNEED);
 }
 
 /* Index of the first entry whose block is not below `block`. */

@@ -54,6 +54,8 @@ int image_read_raw(struct image *img, uint64_t off, void *buf, size_t n);
  * such thing: then they are read. off and n are multiples of the host's pages. */
 const uint8_t *image_view(struct image *img, uint64_t off, size_t n);
 void image_view_done(const uint8_t *view, size_t n);
+/* Says that this will be read soon, so that a disk has all of it to do at once. */
+void image_expect(const struct image *img, uint64_t off, uint64_t n);
 /* The overlay's entry for a block, or NULL. */
 const struct overlay_entry *image_overlay_find(const struct image *img, uint64_t block);
 

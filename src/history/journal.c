@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "array.h"
 #include "base/cleanup.h"
 #include "jbd2.h"
 #include "bounds.h"
@@ -74,38 +75,14 @@ static uint32_t next_block(const struct log *l, uint32_t n) {
         return n + 1 >= l->last ? l->first : n + 1;
 }
 
-static int grow(void **v, size_t *cap, size_t n, size_t size, size_t max) {
-        if (n < *cap)
-                return 0;
-        if (n >= max)
-                return -EDQUOT;
-        size_t want = *cap ? *cap * 2 : 256;
-        void *p = realloc(*v, want * size);
-        if (!p)
-                return -ENOMEM;
-        *v = p;
-        *cap = want;
-        return 0;
-}
-
 static int add_copy(struct log *l, const struct copy *c) {
-        void *v = l->copies;
-        int r = grow(&v, &l->copies_cap, l->copies_n, sizeof *l->copies, HISTORY_JOURNAL_BLOCKS_MAX);
-
-        l->copies = v;
-        if (r == 0)
-                l->copies[l->copies_n++] = *c;
-        return r;
+        return ARRAY_ADD(l->copies, l->copies_n, l->copies_cap, HISTORY_JOURNAL_BLOCKS_MAX, *c);
 }
 
 static int add_revoke(struct log *l, uint64_t block, uint32_t seq) {
-        void *v = l->revokes;
-        int r = grow(&v, &l->revokes_cap, l->revokes_n, sizeof *l->revokes, HISTORY_REVOKES_MAX);
+        const struct revoke r = { .block = block, .seq = seq };
 
-        l->revokes = v;
-        if (r == 0)
-                l->revokes[l->revokes_n++] = (struct revoke){ .block = block, .seq = seq };
-        return r;
+        return ARRAY_ADD(l->revokes, l->revokes_n, l->revokes_cap, HISTORY_REVOKES_MAX, r);
 }
 
 static bool data_sum_ok(const struct log *l, const uint8_t *data, uint32_t seq, const uint8_t *tag) {

@@ -230,7 +230,7 @@ int record_make(struct recorder *r, const struct change *c, json_t **ret, struct
 
         if (c->kind == CHANGE_UNREADABLE) {
                 *ret = make_json(c, kind_names[c->kind]);
-                if (!*ret || json_object_set_new(*ret, "error", json_string("corrupt")) < 0)
+                if (!*ret || json_object_set_new(*ret, "error", json_string(reason(c->error))) < 0)
                         return error_set(err, -ENOMEM, "out of memory");
                 return 0;
         }

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "array.h"
+
 #define CHUNK_BYTES (64u * 1024) /* stays in the processor's cache between being copied and being looked at */
 #define VIEW_BYTES (2u << 20)
 #define NOTES_MAX (1u << 19)
@@ -74,19 +76,11 @@ static bool is_plain_and_same(const uint8_t *raw, uint32_t ino, const struct sus
 
 /* Without memory or room there is just no note. */
 static void add_note(struct scan *s, const struct hinode *i) {
-        if (hinode_inline(i) || s->notes_n >= NOTES_MAX)
+        if (hinode_inline(i))
                 return;
-        if (s->notes_n >= s->notes_cap) {
-                size_t want = s->notes_cap ? s->notes_cap * 2 : 256;
-                struct dir_note *v = realloc(s->notes, want * sizeof *v);
-                if (!v)
-                        return;
-                s->notes = v;
-                s->notes_cap = want;
-        }
-        struct dir_note *n = &s->notes[s->notes_n++];
-        *n = (struct dir_note){ .ino = i->ino, .flags = i->l.i_flags, .size = hinode_size(i) };
-        memcpy(n->block, i->l.i_block, sizeof n->block);
+        struct dir_note n = { .ino = i->ino, .flags = i->l.i_flags, .size = hinode_size(i) };
+        memcpy(n.block, i->l.i_block, sizeof n.block);
+        (void) ARRAY_ADD(s->notes, s->notes_n, s->notes_cap, NOTES_MAX, n);
 }
 
 /* o is NULL where it is the same bytes as n. */

@@ -5,48 +5,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int grow(void **v, size_t *cap, size_t n, size_t size, size_t max) {
-        if (n < *cap)
-                return 0;
-        if (n >= max)
-                return -EDQUOT;
-        size_t want = *cap ? *cap * 2 : 256;
-        void *p = realloc(*v, want * size);
-        if (!p)
-                return -ENOMEM;
-        *v = p;
-        *cap = want;
-        return 0;
-}
+#include "array.h"
 
 static int links_add(struct links *l, const struct link *link) {
-        void *v = l->v;
-        int r = grow(&v, &l->cap, l->n, sizeof *l->v, HISTORY_LINKS_MAX);
-
-        l->v = v;
-        if (r == 0)
-                l->v[l->n++] = *link;
-        return r;
+        return ARRAY_ADD(l->v, l->n, l->cap, HISTORY_LINKS_MAX, *link);
 }
 
 static int add_pair(struct tree *t, const struct link *o, const struct link *n) {
-        void *v = t->pairs;
-        int r = grow(&v, &t->pairs_cap, t->pairs_n, sizeof *t->pairs, HISTORY_CHANGES_MAX);
+        const struct link_pair p = { .old = *o, .new = *n };
 
-        t->pairs = v;
-        if (r == 0)
-                t->pairs[t->pairs_n++] = (struct link_pair){ .old = *o, .new = *n };
-        return r;
+        return ARRAY_ADD(t->pairs, t->pairs_n, t->pairs_cap, HISTORY_CHANGES_MAX, p);
 }
 
-static int add_broken(struct tree *t, uint32_t ino) {
-        void *v = t->broken;
-        int r = grow(&v, &t->broken_cap, t->broken_n, sizeof *t->broken, HISTORY_CHANGES_MAX);
+static int add_broken(struct tree *t, uint32_t ino, int error) {
+        const struct broken_dir d = { .ino = ino, .error = error };
 
-        t->broken = v;
-        if (r == 0)
-                t->broken[t->broken_n++] = ino;
-        return r;
+        return ARRAY_ADD(t->broken, t->broken_n, t->broken_cap, HISTORY_CHANGES_MAX, d);
 }
 
 static int add_name(struct tree *t, const struct hentry *e, uint32_t *ret) {
@@ -144,23 +118,18 @@ static int read_entries(struct tree *t, struct hfs *fs, uint32_t ino, struct lin
         return r < 0 ? r : hdir_walk(fs, &dir, on_any, &w, &t->bad_names);
 }
 
-static const char *sort_arena;
-
-static int by_name(const void *x, const void *y) {
-        const struct link *a = x, *b = y;
+static int compare_names(const char *arena, const struct link *a, const struct link *b) {
         size_t n = a->name_n < b->name_n ? a->name_n : b->name_n;
-        int r = memcmp(sort_arena + a->name, sort_arena + b->name, n);
-
-        if (r == 0)
-                r = (int) a->name_n - (int) b->name_n;
-        return r != 0 ? r : a->child < b->child ? -1 : a->child > b->child;
-}
-
-static int compare_names(const struct tree *t, const struct link *a, const struct link *b) {
-        size_t n = a->name_n < b->name_n ? a->name_n : b->name_n;
-        int r = memcmp(t->arena + a->name, t->arena + b->name, n);
+        int r = memcmp(arena + a->name, arena + b->name, n);
 
         return r != 0 ? r : (int) a->name_n - (int) b->name_n;
+}
+
+static int by_name(const void *x, const void *y, void *arena) {
+        const struct link *a = x, *b = y;
+        int r = compare_names(arena, a, b);
+
+        return r != 0 ? r : a->child < b->child ? -1 : a->child > b->child;
 }
 
 static int keep(struct tree *t, struct links *where, struct link *l, bool told) {
@@ -204,9 +173,8 @@ static int keep_both(struct tree *t, struct link *o, struct link *n) {
 }
 
 static void sort_names(const struct tree *t, struct links *l) {
-        sort_arena = t->arena;
         if (l->n > 1)
-                qsort(l->v, l->n, sizeof *l->v, by_name);
+                qsort_r(l->v, l->n, sizeof *l->v, by_name, t->arena);
 }
 
 /* `apart`: the directory itself is another one now, so that no name of it goes on. */
@@ -217,7 +185,7 @@ static int merge_entries(struct tree *t, struct links *o, struct links *n, bool 
         sort_names(t, o);
         sort_names(t, n);
         while (r == 0 && (i < o->n || k < n->n)) {
-                int order = i >= o->n ? 1 : k >= n->n ? -1 : compare_names(t, &o->v[i], &n->v[k]);
+                int order = i >= o->n ? 1 : k >= n->n ? -1 : compare_names(t->arena, &o->v[i], &n->v[k]);
                 if (order == 0 && !apart)
                         r = keep_both(t, &o->v[i++], &n->v[k++]);
                 else if (order <= 0)
@@ -256,10 +224,22 @@ static int by_child(const void *x, const void *y) {
         return a->name < b->name ? -1 : a->name > b->name;
 }
 
+/* Most directories have one extent; where they lie on a disk, one after the other would be as many waits. */
+static void expect_noted(const struct hfs *fs, const struct scan *s) {
+        for (size_t i = 0; i < s->notes_n; i++) {
+                struct ext3_extent e;
+                memcpy(&e, (const uint8_t *) s->notes[i].block + sizeof(struct ext3_extent_header), sizeof e);
+                uint64_t block = (uint64_t) e.ee_start_hi << 32 | e.ee_start;
+                if (s->notes[i].flags & EXT4_EXTENTS_FL && block < fs->blocks && e.ee_len <= EXT_INIT_MAX_LEN)
+                        image_expect(fs->img, block * fs->block_size, (uint64_t) e.ee_len * fs->block_size);
+        }
+}
+
 int tree_read(struct hfs *old, struct hfs *new, const struct scan *scan, struct tree *ret, struct error *err) {
         _cleanup_(tree_done) struct tree t = { .old = old, .new = new, .scan = scan };
         size_t note = 0;
 
+        expect_noted(new, scan);
         for (uint32_t ino = 1; ino <= scan->inodes; ino++) {
                 if (scan->new_dirs[ino / 8] == 0 && scan->old_dirs[ino / 8] == 0) {
                         ino |= 7;
@@ -270,7 +250,7 @@ int tree_read(struct hfs *old, struct hfs *new, const struct scan *scan, struct 
                 int r = scan_bit(scan->touched, ino) ? read_differing(&t, ino) : read_same(&t, ino, &note);
                 if (is_fatal(r))
                         return error_errno(err, r, "the directories have more names than can be held");
-                if (r < 0 && add_broken(&t, ino) < 0)
+                if (r < 0 && add_broken(&t, ino, r) < 0)
                         return error_set(err, -EDQUOT, "too many directories cannot be read");
         }
         if (t.old_links.n > 1)

@@ -29,6 +29,12 @@ struct link_pair {
         struct link old, new;
 };
 
+/* A directory that could not be read in one of the images. */
+struct broken_dir {
+        uint32_t ino;
+        int error;
+};
+
 struct tree {
         struct hfs *old, *new;
         const struct scan *scan;
@@ -38,7 +44,7 @@ struct tree {
         struct links removed, added;
         struct link_pair *pairs;
         size_t pairs_n, pairs_cap;
-        uint32_t *broken; /* directories that could not be read in one of the images */
+        struct broken_dir *broken;
         size_t broken_n, broken_cap;
         uint64_t bad_names;
 };

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "array.h"
+
 struct attr {
         char *name;
         uint8_t *value;
@@ -29,14 +31,6 @@ static int add(struct attrs *a, const char *name, const char *value, size_t n) {
         a->bytes += strlen(name) + n;
         if (a->bytes > HISTORY_XATTR_BYTES_MAX)
                 return -EDQUOT;
-        if (a->n >= a->cap) {
-                size_t want = a->cap ? a->cap * 2 : 8;
-                struct attr *v = realloc(a->v, want * sizeof *v);
-                if (!v)
-                        return -ENOMEM;
-                a->v = v;
-                a->cap = want;
-        }
         struct attr t = { .name = strdup(name), .value = malloc(n ? n : 1), .value_n = n };
         if (!t.name || !t.value) {
                 free(t.name);
@@ -45,8 +39,12 @@ static int add(struct attrs *a, const char *name, const char *value, size_t n) {
         }
         if (n)
                 memcpy(t.value, value, n);
-        a->v[a->n++] = t;
-        return 0;
+        int r = ARRAY_ADD(a->v, a->n, a->cap, HISTORY_XATTR_BYTES_MAX, t);
+        if (r < 0) {
+                free(t.name);
+                free(t.value);
+        }
+        return r;
 }
 
 static int on_attr(char *name, char *value, size_t n, void *ctx) {

@@ -39,6 +39,10 @@ def path_of(mount, n):
     return f'{mount}/d{n // PER_FOLDER // 50}/s{n // PER_FOLDER}/file{n % PER_FOLDER:04d}.txt'
 
 
+def changed_files():
+    return random.Random(1).sample(range(FOLDERS * PER_FOLDER), CHANGED)
+
+
 class Images:
     """Two reflinked images on a btrfs of our own."""
 
@@ -65,7 +69,7 @@ class Images:
         run('umount', self.mount)
         run('cp', '--reflink=always', self.old, self.new)
         run('mount', '-o', 'loop', self.new, self.mount)
-        for n in random.Random(1).sample(range(FOLDERS * PER_FOLDER), CHANGED):
+        for n in changed_files():
             with open(path_of(self.mount, n), 'ab') as f:
                 f.write(b'changed\n')
         run('umount', self.mount)
@@ -108,10 +112,10 @@ def cold(images, what):
 def measure(samples):
     """{name: milliseconds of each round}; the rivals take turns."""
     with Images() as images:
-        os.utime(images.old, (time.time(),) * 2)
         run('mount', '-o', 'loop,ro', images.new, images.mount)
-        newest = max(os.stat(path_of(images.mount, n)).st_mtime for n in random.Random(1).sample(range(200000), CHANGED))
-        os.utime(images.old, (newest - 0.5,) * 2)
+        # The first change came after the last file was made.
+        first = min(os.stat(path_of(images.mount, n)).st_mtime_ns for n in changed_files())
+        os.utime(images.old, ns=(first - 1,) * 2)
         for what in (diff_once, walk_once):  # fill the caches
             what(images)
         rows = {'history_diff': [], 'history_walk': [], 'history_diff_cold': [], 'history_walk_cold': []}

@@ -288,7 +288,7 @@ def test_large_folder_with_hash_tree(folder):
 @pytest.mark.parametrize('features, options', [
     ('inline_data', ()), ('^extent,^64bit', ()), ('^metadata_csum', ()), ('^has_journal', ()), ('^metadata_csum,^extra_isize', ('-I', '128')),
     ('', ('-b', '1024')), ('bigalloc,^resize_inode', ('-C', '16384')), ('^dir_index', ()), ('^flex_bg,meta_bg,^resize_inode', ('-g', '8192')),
-    ('ea_inode', ()), ('large_dir,^huge_file', ())], ids=lambda o: o if isinstance(o, str) else ' '.join(o))
+    ('ea_inode', ()), ('orphan_file,metadata_csum_seed', ()), ('large_dir,^huge_file', ())], ids=lambda o: o if isinstance(o, str) else ' '.join(o))
 def test_layouts(folder, features, options):
     old = make_disk(folder, features=features, options=options)
     with old.mounted() as m:
@@ -308,6 +308,27 @@ def test_layouts(folder, features, options):
         os.unlink(f'{m}/home/slow')
         os.symlink('u' * 150, f'{m}/home/slow')
     compare(old, changed_copy(old, change))
+
+
+def test_much_has_changed(shared):
+    """All of it: each file, and twice as many as one page holds."""
+    old = make_disk(shared, size='256M', options=['-N', '50000'])
+    with old.mounted() as m:
+        for i in range(22_000):
+            if i % 100 == 0:
+                os.mkdir(f'{m}/d{i // 100}')
+            write(f'{m}/d{i // 100}/f{i}', b'')
+
+    def change(m):
+        for i in range(22_000):
+            os.chown(f'{m}/d{i // 100}/f{i}', 7, 7)
+    new = changed_copy(old, change)
+    got, cursor = [], []
+    for _ in range(3):
+        records, end = diff(old.path, new.path, *cursor)
+        got += [r['path'] for r in records]
+        cursor = ['--cursor', end.get('cursor', '')]
+    assert not end['more'] and len(got) == len(set(got)) == 22_000 and got == sorted(got)
 
 
 def test_a_disk_that_was_enlarged(folder):

@@ -4,6 +4,7 @@ import json
 import os
 import random
 import resource
+import shutil
 import subprocess
 
 import pytest
@@ -153,6 +154,61 @@ def test_confinement(victim):
             os.close(read_end)
             assert p.wait(30) == 0
     assert big
+
+
+def test_needs_no_rights(victim, tmp_path):
+    """As cspace-rootd starts it: a uid that could not open the images, no environment, nothing but three descriptors."""
+    new = str(tmp_path / 'new')
+    run('cp', victim, new)
+    Disk(new).debugfs('rm /slow')
+    for path in (victim, new):
+        os.chmod(path, 0o600)
+
+    def drop():
+        os.dup2(a.fileno(), 3)
+        os.dup2(b.fileno(), 4)
+        os.setgroups([])
+        os.setresgid(65534, 65534, 65534)
+        os.setresuid(65534, 65534, 65534)
+    program = os.path.join('/var/tmp', f'cspace-history-{os.getpid()}')  # the build may lie where nobody can go
+    shutil.copy(HISTORY, program)
+    try:
+        with open(victim, 'rb') as f, open(new, 'rb') as g, os.fdopen(os.dup2(f.fileno(), 63), 'rb') as a, \
+                os.fdopen(os.dup2(g.fileno(), 64), 'rb') as b:
+            done = subprocess.run([program, 'diff'], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, pass_fds=(3, 4), env={},
+                                  preexec_fn=drop, cwd='/', check=False)
+    finally:
+        os.unlink(program)
+    out = [json.loads(l) for l in done.stdout.splitlines()]
+    assert done.returncode == 0 and [(r['status'], r['path']) for r in out[:-1]] == [('deleted', '/slow')]
+
+
+def test_little_memory(victim, tmp_path):
+    """Every allocation that fails is an error like any other. Below the first sizes the program cannot even be loaded."""
+    new = str(tmp_path / 'new')
+    run('cp', victim, new)
+    Disk(new).debugfs('rm /slow', 'kill_file /fragmented', 'symlink /new target', 'mkdir /dir')
+    codes = set()
+
+    def setup():
+        os.dup2(63, 3)
+        os.dup2(64, 4)
+    for kib in range(2000, 9000, 211):
+        with open(victim, 'rb') as f, open(new, 'rb') as g, os.fdopen(os.dup2(f.fileno(), 63), 'rb'), \
+                os.fdopen(os.dup2(g.fileno(), 64), 'rb'):
+            done = subprocess.run(['sh', '-c', f'ulimit -v {kib}; exec "$0" diff --patch', HISTORY], check=False, preexec_fn=setup,
+                                  stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, pass_fds=(3, 4))
+        codes.add(done.returncode)
+        if done.returncode == 1 and done.stdout:
+            assert json.loads(done.stdout.splitlines()[-1])['code'] == 'limit'
+    assert {0, 1} <= codes <= {0, 1, 127}, codes
+
+
+def test_an_image_that_could_be_written_is_refused(victim):
+    with open(victim, 'r+b') as f, os.fdopen(os.dup2(f.fileno(), 63), 'r+b'):
+        done = subprocess.run([HISTORY, 'stat', '--path', '/'], stdout=subprocess.PIPE, pass_fds=(3,), check=False,
+                              preexec_fn=lambda: os.dup2(63, 3))
+    assert done.returncode == 1 and json.loads(done.stdout)['code'] == 'bad_argument'
 
 
 def test_limits_end_the_process(victim, tmp_path):
