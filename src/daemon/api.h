@@ -57,6 +57,8 @@ struct api;
         X(GUEST_UNREACHABLE, "guest_unreachable", 502)    /* warden or agent do not answer */ \
         X(GUEST_PROTOCOL, "guest_protocol", 502)          /* the agent answered nonsense */ \
         X(UNAVAILABLE, "unavailable", 503)                /* cspace-rootd not reachable, stopping */ \
+        X(GATEWAY_REFUSED, "gateway_refused", 502)        /* the sandbox's gateway refused its configuration */ \
+        X(GATEWAY_TIMEOUT, "gateway_timeout", 504)        /* it does not answer; what was stored it gets later */ \
         X(GUEST_TIMEOUT, "guest_timeout", 504)                                             \
         X(STORAGE_FULL, "storage_full", 507)
 

@@ -13,7 +13,9 @@
 #include "base/json.h"
 #include "base/str.h"
 #include "idem.h"
+#include "egress.h"
 #include "op.h"
+#include "policies.h"
 #include "proxy.h"
 #include "rootd.h"
 #include "sandbox.h"
@@ -36,7 +38,7 @@ static struct sandbox *find(struct api_req *r) {
 
 static int read_params(struct api_req *r, struct sandbox_params *p, struct error *err) {
         static const char *const keys[] = { "template", "name", "memory_mb", "cpus", "disk_mb",
-                                            "env",      "metadata", "ttl_s", SANDBOX_RULES_KEYS, NULL };
+                                            "env",      "metadata", "ttl_s", "policy", "allow", SANDBOX_RULES_KEYS, NULL };
         uint64_t memory = 0, cpus = 0, disk = 0, ttl = UINT64_MAX;
         const json_t *b = r->body;
         if (!b)
@@ -72,6 +74,7 @@ static int read_params(struct api_req *r, struct sandbox_params *p, struct error
 
 static void create(struct api_req *r) {
         struct sandbox_params p = { .owner = r->owner, .rules = SANDBOX_RULES_DEFAULT };
+        _cleanup_json_ json_t *policy = NULL;
         struct error e = ERROR_INIT;
         struct sandbox *s = NULL;
         struct op *o = NULL;
@@ -79,7 +82,7 @@ static void create(struct api_req *r) {
         uint64_t wait_ms = 0;
         if (api_query_wait(r, &wait_ms) < 0)
                 return;
-        if (read_params(r, &p, &e) < 0) {
+        if (read_params(r, &p, &e) < 0 || policy_from_request(r->body, &policy, &e) < 0) {
                 api_error_err(r, API_INVALID_ARGUMENT, &e);
                 return;
         }
@@ -89,6 +92,7 @@ static void create(struct api_req *r) {
         if (idem != 0)
                 return;
         p.idem = r->idem_scope;
+        p.policy = policy;
         struct api_wait *w = api_wait_new(r, wait_ms, 201, true);
         if (!w) {
                 api_error(r, API_INTERNAL, "out of memory");
@@ -344,14 +348,14 @@ static void logs(struct api_req *r) {
 struct usage {
         struct api_req *r;
         unsigned waiting;
-        json_t *host, *guest;
+        json_t *host, *guest, *egress;
 };
 
 static void usage_part(struct usage *u) {
         if (--u->waiting > 0)
                 return;
-        api_reply(u->r, 200, json_pack("{s:o, s:o}", "host", u->host ? u->host : json_null(), "guest",
-                                       u->guest ? u->guest : json_null()));
+        api_reply(u->r, 200, json_pack("{s:o, s:o, s:o}", "host", u->host ? u->host : json_null(), "guest",
+                                       u->guest ? u->guest : json_null(), "egress", u->egress ? u->egress : json_null()));
         api_req_unref(u->r);
         free(u);
 }
@@ -375,6 +379,16 @@ static void on_metrics(void *arg, int err, const struct error *e, int status, co
                 json_decref(u->guest);
                 u->guest = NULL;
         }
+        usage_part(u);
+}
+
+static void on_gateway(void *arg, const struct ipc_gw_state *m) {
+        struct usage *u = arg;
+        if (m)
+                u->egress = json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "connections", (json_int_t) m->connections, "requests",
+                                      (json_int_t) m->requests, "bytes_out", (json_int_t) m->bytes_out, "bytes_in",
+                                      (json_int_t) m->bytes_in, "names", (json_int_t) m->names, "records_dropped",
+                                      (json_int_t) m->records_dropped);
         usage_part(u);
 }
 
@@ -402,6 +416,8 @@ static void usage(struct api_req *r) {
                                    .max_answer = USAGE_ANSWER_MAX,
                                    .timeout_ms = USAGE_TIMEOUT_MS };
         struct proxy_call *call;
+        if (egress_query(s, on_gateway, u) >= 0)
+                u->waiting++;
         if (s->state == SANDBOX_RUNNING && proxy_call(r->app->proxy, &q, on_metrics, u, &call, NULL) >= 0)
                 u->waiting++;
         usage_part(u);

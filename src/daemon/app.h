@@ -34,6 +34,8 @@ struct api;
 struct proxy;
 struct attach;
 struct del;
+struct policies;
+struct audit_store;
 struct e2b; /* owned by e2b.c */
 
 /* Since the start, for /metrics. */
@@ -51,6 +53,8 @@ struct app {
         struct keys *keys;
         struct idems *idems;
         struct templates *templates;
+        struct policies *policies;   /* of templates */
+        struct audit_store *audit;
         struct variants *variants;
         struct warm *warm;
         struct expiry *expiry;

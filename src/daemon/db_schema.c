@@ -47,6 +47,11 @@ static const char *const steps[] = {
         "ALTER TABLE sandboxes ADD COLUMN image TEXT NOT NULL DEFAULT '';",
         /* what happens to it by itself, JSON */
         "ALTER TABLE sandboxes ADD COLUMN rules TEXT;",
+        /* what a sandbox may reach, and what its gateway needs; default policies by name or digest of a template */
+        "CREATE TABLE egress ("
+        "  sandbox_id TEXT PRIMARY KEY, policy TEXT, ca_seed TEXT NOT NULL, names TEXT) STRICT;"
+        "CREATE TABLE policies ("
+        "  ref TEXT PRIMARY KEY, policy TEXT NOT NULL, updated_ms INTEGER NOT NULL) STRICT;",
 };
 
 static int read_version(void *arg, struct db_row *row, struct error *err) {

@@ -23,6 +23,7 @@
 #include "api.h"
 #include "api_wait.h"
 #include "app.h"
+#include "audit_store.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/fd.h"
@@ -30,9 +31,11 @@
 #include "base/str.h"
 #include "db.h"
 #include "e2b.h"
+#include "egress.h"
 #include "idem.h"
 #include "key.h"
 #include "op.h"
+#include "policies.h"
 #include "privilege.h"
 #include "proxy.h"
 #include "reconcile.h"
@@ -228,7 +231,8 @@ static int add_routes(struct app *app, struct error *err) {
                 { host_routes, host_routes_n },         { sandbox_routes, sandbox_routes_n },
                 { command_routes, command_routes_n },   { file_routes, file_routes_n },
                 { template_routes, template_routes_n }, { op_routes, op_routes_n },
-                { key_routes, key_routes_n },
+                { key_routes, key_routes_n },           { policy_routes, policy_routes_n },
+                { audit_routes, audit_routes_n },
         };
         int r = 0;
         for (size_t i = 0; i < ARRAY_SIZE(tables) && r >= 0; i++)
@@ -253,7 +257,13 @@ static int load(struct app *app, struct error *err) {
         if (r >= 0)
                 r = variants_load(app, &app->variants, err);
         if (r >= 0)
+                r = policies_load(app, &app->policies, err);
+        if (r >= 0)
                 r = sandboxes_load(app, &app->sandboxes, err);
+        if (r >= 0)
+                r = egress_load(app, err);
+        if (r >= 0)
+                r = audit_store_new(app, &app->audit, err);
         return r;
 }
 
@@ -291,6 +301,8 @@ static void free_parts(struct app *app) {
         expiry_free(app->expiry);
         deletes_abandon(app);
         sandboxes_free(app, app->sandboxes);
+        audit_store_free(app->audit);
+        app->audit = NULL;
         templates_free(app->templates);
         variants_free(app->variants);
         removals_free(app->removals);
@@ -298,6 +310,7 @@ static void free_parts(struct app *app) {
         db_close(app->db);
         ops_free(app, app->ops);
         idems_free(app->idems);
+        policies_free(app->policies);
         keys_free(app->keys);
 }
 

@@ -15,6 +15,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/str.h"
+#include "egress.h"
 #include "map.h"
 #include "sandbox_flow.h"
 
@@ -101,6 +102,7 @@ void sandbox_unref(struct sandbox *s) {
         json_decref(s->metadata);
         json_decref(s->env);
         json_decref(s->ext);
+        egress_free(s->egress);
         free(s);
 }
 
@@ -272,6 +274,7 @@ void sandbox_row_insert(const struct sandbox *s, struct db_batch *b) {
                      "ssssssiiissjjjiiisj", s->id, s->name, sandbox_state_name(s->state), s->reason, s->template_ref, s->digest,
                      (int64_t) s->memory_mb, (int64_t) s->cpus, (int64_t) s->disk_bytes, s->token, s->owner, s->metadata,
                      s->env, s->ext, s->created_ms, s->started_ms, s->expires_ms, s->image, rules);
+        egress_row_insert(s, b);
 }
 
 void sandbox_row_update(const struct sandbox *s, struct db_batch *b) {
@@ -286,6 +289,7 @@ void sandbox_row_update(const struct sandbox *s, struct db_batch *b) {
 void sandbox_row_delete(const struct sandbox *s, struct db_batch *b) {
         db_batch_add(b, "DELETE FROM sandboxes WHERE id = ?", "s", s->id);
         db_batch_add(b, "DELETE FROM events WHERE sandbox_id = ?", "s", s->id);
+        egress_row_delete(s, b);
 }
 
 static int load_json(const char *text, json_t **ret) {
@@ -363,6 +367,7 @@ void sandboxes_free(struct app *app, struct sandboxes *all) {
         while (all->oldest) {
                 struct sandbox *s = all->oldest;
                 sandbox_unwatch(s);
+                egress_stop(s);
                 if (s->create)
                         create_abandon(s->create);
                 if (s->life)
@@ -405,6 +410,7 @@ json_t *sandbox_to_json(const struct sandbox *s, bool full) {
                 (void) json_object_set_new(j, "reason", json_string(s->reason));
         if (j && full) {
                 (void) json_object_set(j, "env", s->env);
+                (void) json_object_set_new(j, "egress", egress_to_json(s));
                 if (s->timing.total_us)
                         (void) json_object_set_new(j, "timing", timing_json(&s->timing));
         }
@@ -427,8 +433,8 @@ char *sandbox_identity(struct app *app, const struct sandbox *s) {
         if (json_object_update(env, s->env) < 0)
                 return NULL;
         _cleanup_json_ json_t *j =
-                json_pack("{s:s, s:s, s:s, s:O, s:s, s:s, s:s}", "sandboxId", s->id, "templateId", template_id_of(s),
+                json_pack("{s:s, s:s, s:s, s:O, s:s, s:s, s:s, s:s*}", "sandboxId", s->id, "templateId", template_id_of(s),
                           "hostname", s->name[0] ? s->name : s->id, "env", env, "accessToken", s->token, "defaultUser",
-                          d.user, "defaultWorkdir", d.workdir);
+                          d.user, "defaultWorkdir", d.workdir, "caCertificate", egress_ca(s));
         return j ? json_to_str(j) : NULL;
 }

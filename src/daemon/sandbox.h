@@ -26,6 +26,7 @@ struct create;
 struct life;
 struct del;
 struct watch;
+struct egress;
 struct db_batch;
 
 /*
@@ -105,6 +106,7 @@ struct sandbox {
         int64_t expires_ms;              /* 0: never */
         char image[ID_SIZE];             /* what SUSPENDED, STOPPED and FAILED ones go on from; "" none */
         struct sandbox_rules rules;
+        struct egress *egress;           /* policy and gateway, in a row of its own; NULL: POOLED */
         /* not in the database */
         int64_t active_ms;               /* when somebody last began or ended a use of it */
         int64_t retry_ms;                /* what its rules say is not to be tried before */
@@ -153,6 +155,7 @@ struct sandbox_params {
         uint64_t disk_bytes;       /* 0: as the template's */
         json_t *env, *metadata;    /* borrowed; NULL none; objects of strings, limits checked here */
         json_t *ext;               /* borrowed; NULL none */
+        const json_t *policy;      /* borrowed; an object; NULL: the template's default */
         int64_t ttl_s;             /* -1: default of the configuration; 0: no limit if allowed */
         struct sandbox_rules rules; /* SANDBOX_RULES_DEFAULT */
         const char *owner;

@@ -29,6 +29,7 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "create.h"
+#include "egress.h"
 #include "op.h"
 #include "rootd.h"
 #include "sandbox_flow.h"
@@ -127,6 +128,7 @@ static void end_failed(struct create *c, enum api_code code, const char *why) {
                 char op_id[ID_SIZE];
                 memcpy(op_id, c->op_id, sizeof op_id);
                 create_free(c);
+                egress_stop(s);
                 life_fall_back(app, s, op_id, code, why);
                 sandbox_unref(s);
                 return;
@@ -252,6 +254,7 @@ static void on_identified(void *arg, int err, const struct error *e, struct ipc_
 static void identify(struct create *c) {
         struct error e = ERROR_INIT;
         c->stage = STAGE_IDENTIFY;
+        egress_start(c->app, c->s); /* beside it: nothing gets through before it has its policy */
         struct op *o = op_find(c->app, c->op_id);
         if (o)
                 op_progress(o, "restoring", 80, -1);

@@ -19,6 +19,7 @@
 #include <string.h>
 
 #include "app.h"
+#include "audit_store.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/str.h"
@@ -86,6 +87,7 @@ static void take_out(struct del *d) {
         (void) sandbox_move(d->app, s, SANDBOX_DELETED);
         d->app->counters.deletes++;
         s->del = NULL;
+        audit_store_retire(d->app, s->id);
         sandbox_take_out(d->app, s);
 }
 

@@ -18,6 +18,7 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "create.h"
+#include "egress.h"
 #include "idem.h"
 #include "op.h"
 #include "proxy.h"
@@ -193,6 +194,9 @@ static int fill(struct app *app, struct sandbox *s, const struct sandbox_params 
                 (void) str_copy(s->name, sizeof s->name, p->name);
         if (replace(&s->env, p->env) < 0 || replace(&s->metadata, p->metadata) < 0 || replace(&s->ext, p->ext) < 0)
                 return error_set(err, -ENOMEM, "out of memory");
+        r = egress_new(app, s, p->policy, err);
+        if (r < 0)
+                return r;
         _cleanup_free_ char *identity = sandbox_identity(app, s);
         if (!identity)
                 return error_set(err, -ENOMEM, "out of memory");

@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/str.h"
+#include "egress.h"
 #include "proxy.h"
 #include "sandbox_flow.h"
 #include "timer.h"
@@ -62,6 +63,8 @@ void sandbox_fail(struct app *app, struct sandbox *s, const char *reason) {
 
 void sandbox_vm_ended(struct app *app, const char *id, const char *what) {
         struct sandbox *s = sandbox_find_all(app, id);
+        if (s && strcmp(what, "gateway") == 0)
+                egress_gateway_ended(s);
         if (!s || strcmp(what, "vm") != 0)
                 return; /* a lost warden shows by its connection */
         if (s->create)
@@ -162,6 +165,7 @@ void sandbox_watch(struct app *app, struct sandbox *s, struct warden *warden) {
                 warden_free(warden);
                 return;
         }
+        egress_start(app, s);
         struct watch *w = calloc(1, sizeof *w);
         if (!w) {
                 warden_free(warden);
@@ -182,6 +186,7 @@ void sandbox_watch(struct app *app, struct sandbox *s, struct warden *warden) {
 
 struct warden *sandbox_unwatch_keep(struct sandbox *s) {
         struct watch *w = s->watch;
+        egress_stop(s);
         if (!w)
                 return NULL;
         s->watch = NULL;

@@ -21,6 +21,7 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "map.h"
+#include "policies.h"
 #include "removal.h"
 #include "sandbox_flow.h"
 #include "template_internal.h"
@@ -155,6 +156,7 @@ static void drop_tag(struct app *app, struct tag_entry *e, struct db_batch *b) {
                         break;
                 }
         db_batch_add(b, "DELETE FROM tags WHERE ref = ?", "s", e->tag.ref);
+        (void) policy_set_template(app, e->tag.ref, NULL, b);
         e->tag.tmpl->n_tags--;
         free(e);
 }
@@ -183,6 +185,7 @@ static void on_files_gone(void *arg) {
         struct db_batch *b = db_batch_new();
         variants_forget_all(r->app, t->digest, b);
         db_batch_add(b, "DELETE FROM templates WHERE digest = ?", "s", t->digest);
+        (void) policy_set_template(r->app, t->digest, NULL, b);
         log_info("template %s is removed", t->digest);
         for (struct sandbox *s = sandbox_oldest(r->app); s; s = s->next)
                 if (s->tmpl == t) /* of the warm pool, on its way out */

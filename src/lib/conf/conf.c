@@ -76,6 +76,9 @@ static const struct conf_key conf_keys[] = {
 
         { "egress", "trust_store", KIND_PATH, AT(trust_store), 1, CONF_STR_MAX, "/etc/ssl/certs/ca-certificates.crt", NULL },
         { "egress", "resolv_conf", KIND_PATH, AT(resolv_conf), 1, CONF_STR_MAX, "/etc/resolv.conf", NULL },
+        { "audit", "sandbox", KIND_SIZE, AT(audit_sandbox_bytes), 64ULL << 10, 1ULL << 40, "64M", NULL },
+        { "audit", "total", KIND_SIZE, AT(audit_total_bytes), 1ULL << 20, 1ULL << 44, "4G", NULL },
+        { "audit", "keep", KIND_SECONDS, AT(audit_keep_s), 0, 10ULL * 365 * 86400, "7d", NULL },
 
         { "build", "timeout", KIND_SECONDS, AT(build_timeout_s), 10, 86400, "30m", NULL },
         { "build", "disk", KIND_SIZE, AT(build_disk_bytes), 64ULL << 20, 1ULL << 44, "8G", NULL },

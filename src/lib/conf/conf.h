@@ -55,6 +55,10 @@ struct conf {
         /* [egress] */
         char trust_store[CONF_STR_MAX + 1]; /* PEM certificates that upstream servers are verified by */
         char resolv_conf[CONF_STR_MAX + 1]; /* whose nameservers gateways ask */
+        /* [audit] */
+        uint64_t audit_sandbox_bytes;       /* kept of one sandbox */
+        uint64_t audit_total_bytes;         /* kept of all */
+        uint64_t audit_keep_s;              /* after the sandbox is deleted */
         /* [build] */
         uint64_t build_timeout_s;
         uint64_t build_disk_bytes;

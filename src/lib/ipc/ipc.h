@@ -44,6 +44,8 @@ int ipc_listen(const char *path, mode_t mode, int *ret_fd, struct error *err);
 /* The same for a file name in a directory, of any socket type. */
 int ipc_listen_at(int dirfd, const char *name, int type, mode_t mode, int *ret_fd, struct error *err);
 int ipc_connect(const char *path, int *ret_fd, struct error *err);
+/* Never waits: -EAGAIN when who listens there has not accepted for too long. The descriptor does not block. */
+int ipc_connect_now(const char *path, int *ret_fd, struct error *err);
 
 /* Descriptors given to a sending function stay the caller's.
  * Blocking or non-blocking send and receive of one packet. recv stores into buf (IPC_PACKET_MAX

@@ -211,15 +211,23 @@ int ipc_listen_at(int dirfd, const char *name, int type, mode_t mode, int *ret_f
         return listen_at(&sa, type, mode, name, ret_fd, err);
 }
 
-int ipc_connect(const char *path, int *ret_fd, struct error *err) {
+static int connect_path(const char *path, int type, int *ret_fd, struct error *err) {
         struct sockaddr_un sa;
         int r = address(path, &sa, err);
         if (r < 0)
                 return r;
-        r = connect_to(&sa, SOCK_SEQPACKET, ret_fd);
+        r = connect_to(&sa, type, ret_fd);
         if (r < 0)
                 return error_errno(err, r, "could not connect to \"%s\"", path);
         return 0;
+}
+
+int ipc_connect(const char *path, int *ret_fd, struct error *err) {
+        return connect_path(path, SOCK_SEQPACKET, ret_fd, err);
+}
+
+int ipc_connect_now(const char *path, int *ret_fd, struct error *err) {
+        return connect_path(path, SOCK_SEQPACKET | SOCK_NONBLOCK, ret_fd, err);
 }
 
 int ipc_peer(int fd, uid_t *ret_uid, pid_t *ret_pid) {

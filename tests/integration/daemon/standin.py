@@ -8,6 +8,7 @@ A test steers it by JSON lines on RUN/standin.sock:
   {"set": {"PLACE": {"error": [28, "disk full"], "delay": 0.1, "times": 1}}}   what a request does
   {"vm_exit": ID, "reason": "..."}     the VM ends: warden event, EXITED
   {"warden_exit": ID}                  the warden's sockets go away
+  {"gateway": ID, ...}                 see standin_gateway.py
   {"drop": true}                       all connections from cspaced are cut
   {"unknown": ID}                      makes a placement nobody asked for
   {"state": true}                      what there is, and the requests seen
@@ -26,6 +27,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'rootd'))
 import wire  # noqa: E402
+from standin_gateway import Gateway  # noqa: E402
 
 RUN, DATA = sys.argv[1], sys.argv[2]
 LOCK = threading.RLock()
@@ -291,6 +293,7 @@ class Sandbox:
         os.makedirs(self.dir, exist_ok=True)
         self.agent = Agent(self)
         self.conns = []
+        self.gateway = Gateway(os.path.join(self.dir, 'gw.sock'), fault) if self.mode == 'restore' else None
         self.open()
 
     def open(self):
@@ -449,6 +452,8 @@ def rootd_request(conn, name, seq, m, fds):
             s = PLACED.pop(m['id'], None)
         if s:
             s.close()
+            if s.gateway:
+                s.gateway.close()
             for n in ('ctl.sock', 'data.sock'):
                 os.unlink(os.path.join(s.dir, n))
             os.rmdir(s.dir)
@@ -507,6 +512,8 @@ def steer(m):
         PLACED[m['warden_exit']].close()
     elif 'warden_start' in m:
         PLACED[m['warden_start']].open()
+    elif 'gateway' in m:
+        return PLACED[m['gateway']].gateway.steer(m)
     elif 'drop' in m:
         for c in CLIENTS[:]:
             c.sock.shutdown(socket.SHUT_RDWR)

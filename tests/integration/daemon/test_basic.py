@@ -94,9 +94,11 @@ def test_keys(daemon):
     # hashed at rest
     daemon.stop()
     for name in os.listdir(daemon.data):
-        with open(os.path.join(daemon.data, name), 'rb') as f:
-            assert text.encode() not in f.read()
-        assert os.stat(os.path.join(daemon.data, name)).st_mode & 0o077 == 0
+        path = os.path.join(daemon.data, name)
+        assert os.stat(path).st_mode & 0o077 == 0
+        if os.path.isfile(path):
+            with open(path, 'rb') as f:
+                assert text.encode() not in f.read()
     daemon.start()
     assert daemon.get('/v1/sandboxes', conn=daemon.tcp(), headers={'X-API-KEY': text}).status == 200
     # dead at once, also on a connection that is open

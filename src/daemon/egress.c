@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+#include "egress_internal.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "app.h"
+#include "base/cleanup.h"
+#include "base/id.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "db.h"
+#include "policies.h"
+#include "sandbox_flow.h"
+
+#define SEED_TEXT_SIZE (4 * ((CA_SEED_BYTES + 2) / 3) + 1)
+
+static int count_rules(const struct sandbox *s, const json_t *policy, uint32_t *ret, struct error *err) {
+        _cleanup_policy_ struct policy *p = NULL;
+        int r = policy_check(s->tmpl, policy, &p, err);
+        if (r < 0)
+                return r;
+        *ret = (uint32_t) policy_n_rules(p);
+        return 0;
+}
+
+static struct egress *alloc(struct app *app, struct sandbox *s) {
+        struct egress *e = calloc(1, sizeof *e);
+        if (!e || random_bytes(e->seed, sizeof e->seed) < 0) {
+                free(e);
+                return NULL;
+        }
+        e->app = app;
+        e->s = s;
+        e->generation = 1;
+        return e;
+}
+
+int egress_new(struct app *app, struct sandbox *s, const json_t *policy, struct error *err) {
+        bool own = policy != NULL;
+        uint32_t rules = 0;
+        if (!own)
+                policy = policy_of_template(app, s->template_ref, s->digest);
+        int r = count_rules(s, policy, &rules, err);
+        if (r < 0)
+                return error_wrap(err, own ? "policy" : "the template's default policy");
+        struct egress *e = alloc(app, s);
+        json_t *copy = policy && e ? json_deep_copy(policy) : NULL;
+        if (!e || (policy && !copy)) {
+                free(e);
+                return error_set(err, -ENOMEM, "out of memory");
+        }
+        e->policy = copy;
+        e->rules = rules;
+        s->egress = e;
+        return 0;
+}
+
+void egress_free(struct egress *e) {
+        if (!e)
+                return;
+        explicit_bzero(e->seed, sizeof e->seed);
+        json_decref(e->policy);
+        json_decref(e->applied);
+        json_decref(e->names);
+        free(e->ca);
+        free(e);
+}
+
+/* ---- rows ---------------------------------------------------------------------------------- */
+
+static void row_write(const struct egress *e, struct db_batch *b) {
+        char seed[SEED_TEXT_SIZE];
+        base64_encode(e->seed, sizeof e->seed, seed);
+        db_batch_add(b, "INSERT OR REPLACE INTO egress (sandbox_id, policy, ca_seed, names) VALUES (?, ?, ?, ?)", "sjsj",
+                     e->s->id, e->policy, seed, e->names);
+        explicit_bzero(seed, sizeof seed);
+}
+
+void egress_row_insert(const struct sandbox *s, struct db_batch *b) {
+        if (s->egress)
+                row_write(s->egress, b);
+}
+
+void egress_row_delete(const struct sandbox *s, struct db_batch *b) {
+        db_batch_add(b, "DELETE FROM egress WHERE sandbox_id = ?", "s", s->id);
+}
+
+void egress_store(struct egress *e, egress_cb cb, void *arg) {
+        struct db_batch *b = db_batch_new();
+        row_write(e, b);
+        int r = db_batch_submit(e->app->db, b, cb, arg);
+        if (r < 0 && cb) {
+                struct error err = ERROR_INIT;
+                (void) error_errno(&err, r, "could not store the change");
+                cb(arg, r, &err);
+        }
+}
+
+static int load_json(const char *text, size_t max, json_t **ret) {
+        return text ? json_parse(text, strlen(text), max, ret, NULL) : 0;
+}
+
+static int load_row(void *arg, struct db_row *row, struct error *err) {
+        struct app *app = arg;
+        struct sandbox *s = sandbox_find_all(app, db_row_str(row, 0));
+        const char *seed = db_row_str(row, 2);
+        uint8_t raw[SEED_TEXT_SIZE];
+        if (!s || s->egress)
+                return 0; /* a sandbox that was not made */
+        struct egress *e = alloc(app, s);
+        if (!e)
+                return error_set(err, -ENOMEM, "out of memory");
+        s->egress = e;
+        if (!seed || strlen(seed) >= SEED_TEXT_SIZE || base64_decode(seed, strlen(seed), raw) != CA_SEED_BYTES ||
+            load_json(db_row_str(row, 1), LIMIT_JSON_BODY, &e->policy) < 0 ||
+            load_json(db_row_str(row, 3), EGRESS_NAMES_MAX, &e->names) < 0)
+                return error_set(err, -EBADMSG, "state.db: the row of a sandbox's egress is damaged");
+        memcpy(e->seed, raw, sizeof e->seed);
+        explicit_bzero(raw, sizeof raw);
+        /* A template that is gone has no presets: the gateway will say so. */
+        if (count_rules(s, e->policy, &e->rules, NULL) < 0)
+                e->rules = (uint32_t) json_array_size(json_object_get(e->policy, "rules"));
+        return 0;
+}
+
+/* Those that are older than gateways. */
+static void add_missing(struct app *app) {
+        struct db_batch *b = db_batch_new();
+        for (struct sandbox *s = sandbox_oldest(app); s; s = s->next)
+                if (!s->egress && s->state != SANDBOX_POOLED && s->state != SANDBOX_DELETING && (s->egress = alloc(app, s)))
+                        egress_row_insert(s, b);
+        db_batch_add(b, "DELETE FROM egress WHERE sandbox_id NOT IN (SELECT id FROM sandboxes)", "");
+        (void) db_batch_submit(app->db, b, NULL, NULL);
+}
+
+int egress_load(struct app *app, struct error *err) {
+        int r = db_query(db_conn_of(app->db), load_row, app, err, "SELECT sandbox_id, policy, ca_seed, names FROM egress", "");
+        if (r >= 0)
+                add_missing(app);
+        return r;
+}
+
+/* ---- changing the policy ------------------------------------------------------------------- */
+
+static void waiter_end(struct egress_waiter *w, int err, const struct error *why) {
+        timer_cancel(w->timer);
+        w->cb(w->arg, err, why);
+        sandbox_unref(w->egress->s);
+        free(w);
+}
+
+static struct egress_waiter *waiters_take(struct egress *e, uint64_t up_to) {
+        struct egress_waiter *taken = NULL, **end = &taken;
+        for (struct egress_waiter **at = &e->waiters; *at;) {
+                struct egress_waiter *w = *at;
+                if (w->generation > up_to) {
+                        at = &w->next;
+                        continue;
+                }
+                *at = w->next;
+                w->next = NULL;
+                *end = w;
+                end = &w->next;
+                timer_cancel(w->timer);
+                w->timer = NULL;
+        }
+        return taken;
+}
+
+static void waiters_end(struct egress_waiter *list, int err, const struct error *why) {
+        while (list) { /* their sandbox may go with the last of them */
+                struct egress_waiter *w = list;
+                list = w->next;
+                waiter_end(w, err, why);
+        }
+}
+
+void egress_waiters_done(struct egress *e, uint64_t up_to, int err, const struct error *why) {
+        waiters_end(waiters_take(e, up_to), err, why);
+}
+
+static void on_patience(void *arg) {
+        struct egress_waiter *w = arg;
+        struct error err = ERROR_INIT;
+        w->timer = NULL;
+        for (struct egress_waiter **at = &w->egress->waiters; *at; at = &(*at)->next)
+                if (*at == w) {
+                        *at = w->next;
+                        break;
+                }
+        int r = error_set(&err, -ETIMEDOUT, "the policy is stored, but the sandbox's gateway did not answer in %d s (%s); it gets it"
+                          " as soon as it is back", EGRESS_CHANGE_MS / 1000, w->egress->reason[0] ? w->egress->reason : "busy");
+        waiter_end(w, r, &err);
+}
+
+static void on_stored(void *arg, int err, const struct error *why) {
+        struct egress_waiter *w = arg;
+        struct egress *e = w->egress;
+        if (err < 0 || e->app->stopping || e->state == EGRESS_OFF) {
+                waiter_end(w, err, why);
+                return;
+        }
+        w->next = e->waiters;
+        e->waiters = w;
+        w->timer = timer_start(e->app->loop, EGRESS_CHANGE_MS, on_patience, w);
+        if (e->state == EGRESS_ACTIVE && !e->asked && e->sent >= w->generation)
+                egress_waiters_done(e, e->sent, 0, NULL);
+        else
+                egress_push(e);
+}
+
+int egress_set_policy(struct app *app, struct sandbox *s, const json_t *policy, egress_cb cb, void *arg, struct error *err) {
+        struct egress *e = s->egress;
+        uint32_t rules = 0;
+        (void) app;
+        if (!e)
+                return error_set(err, -EBUSY, "the sandbox is not there yet, or not any more");
+        int r = count_rules(s, policy, &rules, err);
+        if (r < 0)
+                return r;
+        struct egress_waiter *w = calloc(1, sizeof *w);
+        json_t *copy = w && policy ? json_deep_copy(policy) : NULL;
+        if (!w || (policy && !copy)) {
+                free(w);
+                return error_set(err, -ENOMEM, "out of memory");
+        }
+        json_decref(e->policy);
+        e->policy = copy;
+        e->rules = rules;
+        *w = (struct egress_waiter){ .egress = e, .generation = ++e->generation, .cb = cb, .arg = arg };
+        (void) sandbox_ref(s);
+        egress_store(e, on_stored, w);
+        return 0;
+}
+
+struct revert {
+        struct egress_waiter *waiters;
+        struct error why;
+};
+
+static void on_reverted(void *arg, int err, const struct error *e) {
+        struct revert *r = arg;
+        if (err < 0)
+                log_error("a policy that was refused is still stored: %s", e->msg);
+        waiters_end(r->waiters, r->why.code, &r->why);
+        free(r);
+}
+
+int egress_revert(struct egress *e, const struct error *why) {
+        struct revert *r = calloc(1, sizeof *r);
+        if (!r)
+                return -ENOMEM;
+        r->waiters = waiters_take(e, e->sent);
+        r->why = *why;
+        json_decref(e->policy);
+        e->policy = json_incref(e->applied);
+        if (count_rules(e->s, e->policy, &e->rules, NULL) < 0)
+                e->rules = 0;
+        e->generation++;
+        egress_store(e, on_reverted, r);
+        return 0;
+}
+
+/* ---- telling ------------------------------------------------------------------------------- */
+
+const json_t *egress_policy(const struct sandbox *s) {
+        return s->egress ? s->egress->policy : NULL;
+}
+
+const char *egress_ca(const struct sandbox *s) {
+        struct egress *e = s->egress;
+        struct error err = ERROR_INIT;
+        struct ca *ca = NULL;
+        if (!e || e->ca)
+                return e ? e->ca : NULL;
+        if (ca_new(e->seed, &ca, &err) < 0)
+                log_error("sandbox %s: its guest will trust nobody: %s", s->id, err.msg);
+        else
+                e->ca = strdup(ca_pem(ca));
+        ca_free(ca);
+        return e->ca;
+}
+
+json_t *egress_to_json(const struct sandbox *s) {
+        static const char *const names[N_EGRESS_STATES] = { "off", "connecting", "active", "refused", "away" };
+        const struct egress *e = s->egress;
+        if (!e)
+                return json_pack("{s:s, s:i}", "state", names[EGRESS_OFF], "rules", 0);
+        bool reason = e->state == EGRESS_REFUSED || e->state == EGRESS_AWAY;
+        return json_pack("{s:s, s:I, s:s*}", "state", names[e->state], "rules", (json_int_t) e->rules, "reason",
+                         reason && str_is_utf8(e->reason, strlen(e->reason)) ? e->reason : NULL);
+}

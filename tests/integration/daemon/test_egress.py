@@ -1,0 +1,295 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Policies and the connection to the gateway, with a stand-in for the gateway."""
+import base64
+import os
+import sqlite3
+import threading
+import time
+
+import pytest
+
+from conftest import until
+
+ALLOW = {'rules': [{'action': 'allow', 'hosts': ['api.example.com']}]}
+OTHER = {'rules': [{'name': 'other', 'action': 'allow', 'hosts': ['other.example.com']},
+                   {'name': 'never', 'action': 'deny', 'hosts': ['*']}]}
+
+
+def gateway(d, ident, **m):
+    return d.steer(gateway=ident, **m)
+
+
+def active(d, ident, rules=None):
+    def look():
+        e = d.sandbox(ident)['egress']
+        return e['state'] == 'active' and (rules is None or e['rules'] == rules)
+    until(look, what='the gateway is configured')
+
+
+def put(d, ident, policy, **kw):
+    return d.request('PUT', f'/v1/sandboxes/{ident}/policy', policy, **kw)
+
+
+def test_configured(ready):
+    s = ready.create(policy=ALLOW)
+    active(ready, s['id'], 1)
+    configs = gateway(ready, s['id'])['configs']
+    assert len(configs) == 1
+    c = configs[0]
+    assert c['policy'] == ALLOW
+    assert len(base64.b64decode(c['ca_seed'])) == 32
+    assert c['presets'] == {} and 'names' not in c
+    assert '127.0.0.1' in c['own']
+    assert ready.placed()[s['id']]['identity']['caCertificate'].startswith('-----BEGIN CERTIFICATE-----')
+    # No secret in what is told, nor in the log.
+    seed = c['ca_seed']
+    assert seed not in ready.get(f"/v1/sandboxes/{s['id']}").body.decode() and seed not in ready.text()
+    assert ready.get(f"/v1/sandboxes/{s['id']}/policy").json == {'policy': ALLOW, 'egress': {'state': 'active', 'rules': 1}}
+
+
+def test_default_is_deny(ready):
+    s = ready.create()
+    active(ready, s['id'], 0)
+    assert 'policy' not in gateway(ready, s['id'])['configs'][0]
+    r = ready.post(f"/v1/sandboxes/{s['id']}/policy/check", {'url': 'https://api.example.com/'})
+    assert r.json['verdict'] == 'deny' and r.json['reason'] == 'no_policy', r
+
+
+def test_short_forms(ready):
+    s = ready.create(allow=['api.example.com', '*.cdn.example.com', 'git.example.com:22', '8.8.8.0/24'])
+    rules = ready.get(f"/v1/sandboxes/{s['id']}/policy").json['policy']['rules']
+    assert [(r['name'], r.get('hosts'), r.get('cidr'), r.get('protocol')) for r in rules] == [
+        ('allow', ['api.example.com', '*.cdn.example.com'], None, None), ('allow-ports', ['git.example.com:22'], None, 'any'),
+        ('allow-addresses', None, ['8.8.8.0/24'], None)]
+
+    def check(url, verdict):
+        r = ready.post(f"/v1/sandboxes/{s['id']}/policy/check", {'url': url})
+        assert r.status == 200 and r.json['verdict'] == verdict, r
+    check('https://api.example.com/x', 'allow')
+    check('tcp://git.example.com:22', 'allow')
+    check('tcp://git.example.com:23', 'deny')
+    check('https://evil.example.com/', 'deny')
+    assert ready.get(f"/v1/sandboxes/{ready.create(policy='none')['id']}/policy").json['policy'] == {'rules': []}
+    assert ready.get(f"/v1/sandboxes/{ready.create(allow=[])['id']}/policy").json['policy'] == {'rules': []}
+
+
+@pytest.mark.parametrize('body, says', [
+    ({'policy': {'rules': [{'action': 'allow', 'hosts': ['a b']}]}}, 'rules[0].hosts[0]'),
+    ({'policy': {'rulez': []}}, 'rulez'),
+    ({'policy': {'rules': [{'action': 'allow', 'hosts': ['*.co.uk']}]}}, 'co.uk'),
+    ({'policy': '@nothing'}, '@nothing'),
+    ({'policy': 7}, 'a policy is an object'),
+    ({'policy': ALLOW, 'allow': ['x.example']}, 'cannot both'),
+    ({'allow': 'x.example'}, 'allow'),
+    ({'allow': ['@nothing']}, '@nothing'),
+    ({'allow': ['']}, 'item 1'),
+])
+def test_bad_policy_makes_nothing(ready, body, says):
+    r = ready.post('/v1/sandboxes', {'template': 'base', **body})
+    assert r.status == 400 and r.code == 'invalid_argument' and says in r.json['error']['message'], r
+    assert ready.get('/v1/sandboxes').json['sandboxes'] == []
+    assert ready.placed() == {}
+
+
+def test_live_update(ready):
+    s = ready.create(policy=ALLOW)
+    active(ready, s['id'], 1)
+    r = put(ready, s['id'], OTHER)
+    assert r.status == 200 and r.json == {'policy': OTHER, 'egress': {'state': 'active', 'rules': 2}}, r
+    # Answered only when the gateway works by it.
+    assert [c.get('policy') for c in gateway(ready, s['id'])['configs']] == [ALLOW, OTHER]
+    # What GET gives can be sent back.
+    assert put(ready, s['id'], ready.get(f"/v1/sandboxes/{s['id']}/policy").json).status == 200
+    assert put(ready, s['id'], {'policy': 'none'}).json['policy'] == {'rules': []}
+    assert put(ready, s['id'], {'allow': ['a.example']}).json['egress']['rules'] == 1
+    r = put(ready, s['id'], {'rules': [{'action': 'maybe'}]})
+    assert r.status == 400 and 'rules[0]' in r.json['error']['message'], r
+    assert put(ready, s['id'], None).status == 400
+    assert put(ready, s['id'], {'policy': None}).status == 400
+    assert put(ready, 'nobody', OTHER).code == 'sandbox_not_found'
+
+
+def test_update_waits_for_the_gateway(ready):
+    s = ready.create(policy=ALLOW)
+    active(ready, s['id'], 1)
+    ready.fault('GW_CONFIG', delay=1, times=1)
+    t = time.monotonic()
+    assert put(ready, s['id'], OTHER).status == 200
+    assert time.monotonic() - t >= 1
+    # Several at once: each is answered, the last one holds.
+    ready.fault('GW_CONFIG', delay=0.3, times=3)
+    answers = []
+    threads = [threading.Thread(target=lambda p=p: answers.append(put(ready, s['id'], p).status)) for p in (ALLOW, OTHER, ALLOW)]
+    for th in threads:
+        th.start()
+    for th in threads:
+        th.join()
+    assert answers == [200] * 3
+    assert gateway(ready, s['id'])['configs'][-1]['policy'] == ready.get(f"/v1/sandboxes/{s['id']}/policy").json['policy']
+
+
+def test_refused_update_leaves_the_old_one(ready):
+    s = ready.create(policy=ALLOW)
+    active(ready, s['id'], 1)
+    ready.fault('GW_CONFIG', error=[22, 'rules[1]: I do not like it'], times=1)
+    r = put(ready, s['id'], OTHER)
+    assert r.status == 502 and r.code == 'gateway_refused' and 'do not like' in r.json['error']['message'], r
+    active(ready, s['id'], 1)
+    assert ready.get(f"/v1/sandboxes/{s['id']}/policy").json['policy'] == ALLOW
+    assert gateway(ready, s['id'])['configs'][-1]['policy'] == ALLOW
+    ready.kill()
+    ready.start()
+    assert ready.get(f"/v1/sandboxes/{s['id']}/policy").json['policy'] == ALLOW
+
+
+def test_refused_from_the_start(ready):
+    ready.fault('GW_CONFIG', error=[22, 'no such preset'])
+    s = ready.create(policy=ALLOW)  # runs all the same: nothing is let through
+    until(lambda: ready.sandbox(s['id'])['egress']['state'] == 'refused', what='it is told')
+    e = ready.sandbox(s['id'])['egress']
+    assert e['reason'] == 'no such preset' and s['state'] == 'running'
+    assert put(ready, s['id'], OTHER).code == 'gateway_refused'
+    ready.fault('GW_CONFIG')
+    assert put(ready, s['id'], ALLOW).status == 200
+    active(ready, s['id'], 1)
+
+
+def test_running_does_not_wait(ready):
+    ready.fault('GW_CONFIG', hang=True, times=1)
+    t = time.monotonic()
+    s = ready.create()
+    assert s['state'] == 'running' and time.monotonic() - t < 5
+    assert ready.sandbox(s['id'])['egress']['state'] == 'connecting'
+
+
+def test_gateway_lost_and_back(ready):
+    s = ready.create(policy=ALLOW)
+    active(ready, s['id'])
+    first = gateway(ready, s['id'])['configs'][0]
+    gateway(ready, s['id'], cut=True)
+    until(lambda: len(gateway(ready, s['id'])['configs']) == 2, what='configured again')
+    active(ready, s['id'], 1)
+    assert gateway(ready, s['id'])['configs'][1] == first  # the same CA too
+    # Away for good: told, and a change is kept for when it is back.
+    gateway(ready, s['id'], close=True)
+    until(lambda: ready.sandbox(s['id'])['egress']['state'] == 'away', what='told that it is away')
+    assert ready.sandbox(s['id'])['state'] == 'running'
+    assert ready.sandbox(s['id'])['egress']['reason']
+
+
+def test_not_answering_is_told(ready):
+    s = ready.create(policy=ALLOW)
+    active(ready, s['id'])
+    ready.fault('GW_CONFIG', hang=True)
+    r = put(ready, s['id'], OTHER)
+    assert r.status == 504 and r.code == 'gateway_timeout', r
+    assert ready.get(f"/v1/sandboxes/{s['id']}/policy").json['policy'] == OTHER
+    ready.fault('GW_CONFIG')
+    active(ready, s['id'], 2)
+    assert gateway(ready, s['id'])['configs'][-1]['policy'] == OTHER
+
+
+def test_restart(ready):
+    s = ready.create(policy=ALLOW)
+    active(ready, s['id'])
+    first = gateway(ready, s['id'])['configs'][0]
+    names = {'api.example.com': {'address': '198.18.0.1'}}
+    assert gateway(ready, s['id'], names=names)['answer'] is None
+    ready.kill()
+    ready.start()
+    active(ready, s['id'], 1)
+    again = gateway(ready, s['id'])['configs'][-1]
+    assert 'BEGIN CERTIFICATE' in ready.placed()[s['id']]['identity']['caCertificate']
+    assert again == {**first, 'names': names}
+    r = ready.get(f"/v1/sandboxes/{s['id']}/usage").json
+    assert r['egress'] == {'connections': 2, 'requests': 3, 'bytes_out': 4, 'bytes_in': 5, 'names': 6, 'records_dropped': 7}
+
+
+def test_names_that_are_none(ready):
+    s = ready.create()
+    active(ready, s['id'])
+    assert gateway(ready, s['id'], names=[1])['answer']['code'] == 22
+    assert gateway(ready, s['id'], names={'x' * (5 << 20): 1})['answer']['code'] == 22
+    assert gateway(ready, s['id'], names={})['answer'] is None
+
+
+def test_delete_leaves_nothing(ready):
+    s = ready.create(policy=ALLOW)
+    active(ready, s['id'])
+    assert ready.delete(f"/v1/sandboxes/{s['id']}?wait=30").status == 200
+    ready.stop()
+    with sqlite3.connect(os.path.join(ready.data, 'state.db')) as db:
+        assert db.execute('SELECT COUNT(*) FROM egress').fetchone() == (0,)
+
+
+def test_of_a_failed_sandbox(ready):
+    s = ready.create(policy=ALLOW)
+    active(ready, s['id'])
+    ready.steer(vm_exit=s['id'])
+    until(lambda: ready.sandbox(s['id'])['state'] == 'failed', what='failed')
+    assert ready.sandbox(s['id'])['egress']['state'] == 'off'
+    t = time.monotonic()
+    assert put(ready, s['id'], OTHER).status == 200  # nobody to wait for
+    assert time.monotonic() - t < 5
+
+
+def test_warm(bare):
+    bare.start_standin()
+    bare.start('[pool]\nwarm = base=1\n')
+    bare.template()
+    until(lambda: any(w['ready'] == 1 for w in bare.get('/v1/host').json['warm']), what='one is ready', timeout=30)
+    s = bare.create(policy=ALLOW)
+    assert s['timing']['warm'] is True
+    active(bare, s['id'], 1)
+    assert gateway(bare, s['id'])['configs'][0]['policy'] == ALLOW
+
+
+# ---- templates
+
+def test_template_default(ready):
+    r = ready.request('PUT', '/v1/templates/base/policy', {'allow': ['pkg.example.com']})
+    assert r.status == 200 and r.json['template'] == 'base:latest', r
+    default = r.json['policy']
+    s = ready.create()
+    assert ready.get(f"/v1/sandboxes/{s['id']}/policy").json['policy'] == default
+    t = ready.create(policy=ALLOW)
+    assert ready.get(f"/v1/sandboxes/{t['id']}/policy").json['policy'] == ALLOW
+    assert ready.get(f"/v1/sandboxes/{ready.create(policy='none')['id']}/policy").json['policy'] == {'rules': []}
+    ready.kill()
+    ready.start()
+    assert ready.get('/v1/templates/base/policy').json['policy'] == default
+    assert ready.request('PUT', '/v1/templates/base/policy', {'rules': [1]}).code == 'invalid_argument'
+    assert ready.request('PUT', '/v1/templates/nope/policy', {'rules': []}).code == 'template_not_found'
+    assert ready.delete('/v1/templates/base/policy').status == 204
+    assert ready.get('/v1/templates/base/policy').json['policy'] is None
+    u = ready.create()
+    active(ready, u['id'], 0)
+    assert 'policy' not in gateway(ready, u['id'])['configs'][0]
+
+
+def test_template_default_goes_with_the_name(ready):
+    digest = ready.get('/v1/templates/base').json['digest']
+    assert ready.post(f'/v1/templates/{digest}/tags', {'name': 'other'}).status == 200
+    assert ready.request('PUT', '/v1/templates/other/policy', ALLOW).status == 200
+    assert ready.get('/v1/templates/base/policy').json['policy'] is None
+    assert ready.delete('/v1/templates/other').status == 204
+    assert ready.post(f'/v1/templates/{digest}/tags', {'name': 'other'}).status == 200
+    assert ready.get('/v1/templates/other/policy').json['policy'] is None
+
+
+def test_presets(ready):
+    ready.stop()
+    with sqlite3.connect(os.path.join(ready.data, 'state.db')) as db:
+        db.execute('UPDATE templates SET manifest = ?', ('{"config":{"hosts":{"packages":["deb.example:80","*.py.example"]}}}',))
+    db.close()
+    ready.start()
+    r = ready.get('/v1/policies/presets?template=base').json['presets']
+    assert [(p['name'], p['hosts']) for p in r] == [('none', []), ('@packages', ['deb.example:80', '*.py.example'])]
+    assert ready.get('/v1/policies/presets').json['presets'][1]['template'] == 'base:latest'
+    s = ready.create(allow=['@packages'])
+    active(ready, s['id'], 1)
+    c = gateway(ready, s['id'])['configs'][0]
+    assert c['presets'] == {'@packages': ['deb.example:80', '*.py.example']}
+    r = ready.post(f"/v1/sandboxes/{s['id']}/policy/check", {'url': 'http://deb.example/x', 'method': 'GET'})
+    assert r.json['verdict'] == 'allow', r
+    assert ready.create(policy='@packages')['state'] == 'running'
