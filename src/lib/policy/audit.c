@@ -12,6 +12,8 @@
 #include "base/json.h"
 #include "base/str.h"
 
+#define TIME_MAX_MS 253402300799999 /* the year 9999 */
+
 static const char *const kind_names[] = { [AUDIT_DNS] = "dns", [AUDIT_CONNECT] = "connect", [AUDIT_REQUEST] = "request" };
 static_assert(ARRAY_SIZE(kind_names) == N_AUDIT_KINDS);
 
@@ -280,7 +282,7 @@ static int read_enums(const json_t *j, struct audit *a, struct error *err) {
         if (i == N_ADDRESS_CLASSES)
                 return bad_value("class", err);
         a->class = v[4] ? (enum address_class) i : ADDRESS_PUBLIC;
-        if (v[5] && qtype_parse(v[5], &a->qtype) < 0)
+        if (v[5] && (a->kind != AUDIT_DNS || qtype_parse(v[5], &a->qtype) < 0))
                 return bad_value("type", err);
         return 0;
 }
@@ -289,7 +291,7 @@ static int read_times(const json_t *j, struct audit *a, struct error *err) {
         const char *time = NULL;
 
         int r = json_read_str(j, "time", true, RFC3339_SIZE, &time, err);
-        if (r == 0 && clock_parse_rfc3339(time, &a->time_ms) < 0)
+        if (r == 0 && (clock_parse_rfc3339(time, &a->time_ms) < 0 || a->time_ms < 0 || a->time_ms > TIME_MAX_MS))
                 r = bad_value("time", err);
         if (r == 0)
                 r = json_read_u64(j, "duration_us", false, 0, INT64_MAX, &a->duration_us, err);
@@ -326,6 +328,8 @@ int audit_parse(const char *line, size_t n, struct audit *ret, struct error *err
                 r = read_u16(j, "port", &a.port, err);
         if (r == 0)
                 r = read_u16(j, "status", &a.status, err);
+        if (r == 0 && a.rule[0] == '\0')
+                r = bad_value("rule", err);
         if (r == 0)
                 *ret = a;
         return r;

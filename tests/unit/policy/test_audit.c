@@ -164,6 +164,7 @@ static void test_hostile(void **state) {
 static void test_parse(void **state) {
         static const char *const bad[] = {
                 "", "{}", "[]", "x",
+                "{\"time\":\"0985-01-01T00:00:00.000Z\",\"kind\":\"dns\",\"verdict\":\"deny\",\"reason\":\"no_rule\"}",
                 "{\"time\":\"x\",\"kind\":\"dns\",\"verdict\":\"deny\",\"reason\":\"no_rule\"}",
                 "{\"time\":\"1970-01-01T00:00:00.000Z\",\"kind\":\"x\",\"verdict\":\"deny\",\"reason\":\"no_rule\"}",
                 "{\"time\":\"1970-01-01T00:00:00.000Z\",\"kind\":\"dns\",\"verdict\":\"x\",\"reason\":\"no_rule\"}",
@@ -171,6 +172,8 @@ static void test_parse(void **state) {
                 "{\"time\":\"1970-01-01T00:00:00.000Z\",\"kind\":\"dns\",\"verdict\":\"deny\",\"reason\":\"no_rule\",\"port\":65536}",
                 "{\"time\":\"1970-01-01T00:00:00.000Z\",\"kind\":\"dns\",\"verdict\":\"deny\",\"reason\":\"no_rule\",\"type\":\"TYPE65536\"}",
                 "{\"time\":\"1970-01-01T00:00:00.000Z\",\"kind\":\"dns\",\"verdict\":\"deny\",\"reason\":\"no_rule\",\"protocol\":\"udp\"}",
+                "{\"time\":\"1970-01-01T00:00:00.000Z\",\"kind\":\"connect\",\"verdict\":\"deny\",\"reason\":\"no_rule\",\"type\":\"A\"}",
+                "{\"time\":\"1970-01-01T00:00:00.000Z\",\"kind\":\"dns\",\"verdict\":\"deny\",\"reason\":\"no_rule\",\"rule\":\"\"}",
                 "{\"time\":\"1970-01-01T00:00:00.000Z\",\"kind\":\"dns\",\"verdict\":\"deny\",\"reason\":\"no_rule\",\"class\":\"x\"}",
                 "{\"time\":\"1970-01-01T00:00:00.000Z\",\"kind\":\"dns\",\"verdict\":\"deny\",\"reason\":\"no_rule\","
                 "\"sandbox\":\"" ID "a\"}",
