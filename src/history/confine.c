@@ -15,10 +15,9 @@
 
 /* glibc's qsort() asks once how much memory there is (sysinfo). glibc's fstat() is newfstatat(); with an empty path alone, which a filter cannot see, so it is done before. */
 static const int allowed[] = {
-        SCMP_SYS(read),  SCMP_SYS(pread64),      SCMP_SYS(write),  SCMP_SYS(munmap), SCMP_SYS(mremap),
-        SCMP_SYS(brk),   SCMP_SYS(madvise),      SCMP_SYS(futex),  SCMP_SYS(exit),   SCMP_SYS(exit_group),
-        SCMP_SYS(lseek), SCMP_SYS(rt_sigreturn), SCMP_SYS(getrandom), SCMP_SYS(clock_gettime),
-        SCMP_SYS(sysinfo), SCMP_SYS(fadvise64),
+        SCMP_SYS(pread64), SCMP_SYS(fadvise64), SCMP_SYS(write),        SCMP_SYS(munmap),        SCMP_SYS(mremap),
+        SCMP_SYS(brk),     SCMP_SYS(madvise),   SCMP_SYS(futex),        SCMP_SYS(exit),          SCMP_SYS(exit_group),
+        SCMP_SYS(sysinfo), SCMP_SYS(restart_syscall), SCMP_SYS(rt_sigreturn), SCMP_SYS(clock_gettime),
 };
 
 static int add_rules(scmp_filter_ctx ctx) {

@@ -88,22 +88,27 @@ static int put_end(struct hfs *old, struct hfs *new, const struct tree *t, const
         return output_line(out, STEAL(line), err);
 }
 
-int diff_run(struct hfs *old, struct hfs *new, const struct options *o, struct output *out, struct error *err) {
-        _cleanup_(suspect_done) struct suspect s = { .changed = NULL };
+int diff_suspects(struct hfs *old, struct hfs *new, const struct suspect *s, const struct options *o, struct output *out,
+                  struct error *err) {
         _cleanup_(scan_done) struct scan scan = { .inodes = 0 };
         _cleanup_(tree_done) struct tree tree = { .old = NULL };
         _cleanup_(changes_done) struct changes c = { .v = NULL };
         struct page page = { .n = 0 };
 
-        int r = suspect_make(old, new, &s, err);
-        if (r == 0)
-                r = scan_inodes(old, new, &s, &scan, err);
+        int r = scan_inodes(old, new, s, &scan, err);
         if (r == 0)
                 r = tree_read(old, new, &scan, &tree, err);
         if (r == 0)
                 r = changes_find(&tree, &c, err);
-        struct recorder rec = { .old = old, .new = new, .suspect = &s, .patch = o->patch };
+        struct recorder rec = { .old = old, .new = new, .suspect = s, .patch = o->patch };
         if (r == 0)
                 r = put_page(&rec, &c, o, out, &page, err);
-        return r < 0 ? r : put_end(old, new, &tree, &c, &s, &page, out, err);
+        return r < 0 ? r : put_end(old, new, &tree, &c, s, &page, out, err);
+}
+
+int diff_run(struct hfs *old, struct hfs *new, const struct options *o, struct output *out, struct error *err) {
+        _cleanup_(suspect_done) struct suspect s = { .changed = NULL };
+
+        int r = suspect_make(old, new, &s, err);
+        return r < 0 ? r : diff_suspects(old, new, &s, o, out, err);
 }

@@ -10,4 +10,9 @@
 #include "options.h"
 #include "output.h"
 
+struct suspect;
+
 int diff_run(struct hfs *old, struct hfs *new, const struct options *o, struct output *out, struct error *err);
+/* For one who knows which blocks may differ; takes over nothing. */
+int diff_suspects(struct hfs *old, struct hfs *new, const struct suspect *s, const struct options *o, struct output *out,
+                  struct error *err);

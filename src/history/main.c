@@ -11,7 +11,7 @@
  *
  * Everything in an image was written by a guest and may lie. The worst that may come of it is an error about
  * that guest's own history: one line {"error":"...","code":"..."} and exit status 1. Before it reads the first
- * byte the program gives up all but a dozen system calls (confine.h) and sets itself limits (bounds.h).
+ * byte the program gives up all but a few system calls (confine.h) and sets itself limits (bounds.h).
  */
 #include <errno.h>
 #include <string.h>

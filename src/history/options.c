@@ -99,7 +99,7 @@ int options_parse(int argc, char **argv, struct options *ret, struct error *err)
                         o->patch = true;
                         continue;
                 }
-                if (o->verb == VERB_STAT && str_eq(argv[i], "--no-follow")) {
+                if ((o->verb == VERB_STAT || o->verb == VERB_EXTRACT) && str_eq(argv[i], "--no-follow")) {
                         o->no_follow = true;
                         continue;
                 }

@@ -140,33 +140,63 @@ bool suspect_same_layout(const struct hfs *a, const struct hfs *b) {
                memcmp(a->fs->super->s_uuid, b->fs->super->s_uuid, sizeof a->fs->super->s_uuid) == 0;
 }
 
+static int make_bits(struct suspect *s, const struct hfs *old, const struct hfs *new, struct error *err) {
+        const struct image_source *x = &old->img->source, *y = &new->img->source;
+        uint64_t size = x->size > y->size ? x->size : y->size;
+
+        s->blocks = size / new->block_size + 1;
+        s->changed = calloc(s->blocks / 64 + 1, sizeof *s->changed);
+        s->filled = calloc(s->blocks / 64 + 1, sizeof *s->filled);
+        return s->changed && s->filled ? 0 : error_set(err, -ENOMEM, "out of memory");
+}
+
+static void finish(struct suspect *s, const struct hfs *old, const struct hfs *new) {
+        add_overlay(s, old->img);
+        add_overlay(s, new->img);
+        for (uint64_t i = 0; i <= s->blocks / 64; i++)
+                s->count += (uint64_t) __builtin_popcountll(s->changed[i]);
+}
+
+int suspect_from_blocks(const struct hfs *old, const struct hfs *new, const uint64_t *blocks, size_t n, struct suspect *ret,
+                        struct error *err) {
+        _cleanup_(suspect_done) struct suspect s = { .changed = NULL };
+
+        *ret = (struct suspect){ .changed = NULL };
+        if (!suspect_same_layout(old, new))
+                return 0;
+        int r = make_bits(&s, old, new, err);
+        if (r < 0)
+                return r;
+        for (size_t i = 0; i < n; i++)
+                set_range(s.changed, s.blocks, blocks[i], blocks[i] + 1);
+        set_range(s.filled, s.blocks, 0, s.blocks);
+        finish(&s, old, new);
+        *ret = s;
+        s = (struct suspect){ .changed = NULL };
+        return 0;
+}
+
 int suspect_make(const struct hfs *old, const struct hfs *new, struct suspect *ret, struct error *err) {
         _cleanup_(suspect_done) struct suspect s = { .changed = NULL };
         _cleanup_(places_done) struct places a = { .fd = -EBADF }, b = { .fd = -EBADF };
         const struct image_source *x = &old->img->source, *y = &new->img->source;
-        uint64_t size = x->size > y->size ? x->size : y->size;
 
         *ret = (struct suspect){ .changed = NULL };
         if (!suspect_same_layout(old, new) || x->fd < 0 || y->fd < 0 || x->dev != y->dev)
                 return 0;
-        s.blocks = size / new->block_size + 1;
-        s.changed = calloc(s.blocks / 64 + 1, sizeof *s.changed);
-        s.filled = calloc(s.blocks / 64 + 1, sizeof *s.filled);
-        if (!s.changed || !s.filled)
-                return error_set(err, -ENOMEM, "out of memory");
-        int r = places_open(&a, x->fd);
+        int r = make_bits(&s, old, new, err);
+        if (r < 0)
+                return r;
+        r = places_open(&a, x->fd);
         if (r == 0)
                 r = places_open(&b, y->fd);
         if (r == 0)
-                r = compare_places(&s, &a, &b, size, new->block_size);
+                r = compare_places(&s, &a, &b, x->size > y->size ? x->size : y->size, new->block_size);
         if (r == -ENOMEM || r == -EDQUOT)
                 return error_errno(err, r, "the image's extents");
         if (r < 0) /* this filesystem cannot tell */
                 return 0;
-        add_overlay(&s, old->img);
-        add_overlay(&s, new->img);
-        for (uint64_t i = 0; i <= s.blocks / 64; i++)
-                s.count += (uint64_t) __builtin_popcountll(s.changed[i]);
+        finish(&s, old, new);
         *ret = s;
         s = (struct suspect){ .changed = NULL };
         return 0;

@@ -22,6 +22,10 @@ struct suspect {
 };
 
 int suspect_make(const struct hfs *old, const struct hfs *new, struct suspect *ret, struct error *err);
+/* The same for a caller that knows which blocks of the images themselves differ, and that no other does: a test. All
+ * blocks count as filled. */
+int suspect_from_blocks(const struct hfs *old, const struct hfs *new, const uint64_t *blocks, size_t n, struct suspect *ret,
+                        struct error *err);
 void suspect_done(struct suspect *s);
 
 static inline bool suspect_all(const struct suspect *s) {

@@ -119,6 +119,11 @@ def test_extract_one_file(disk):
     assert list(got) == ['passwd'] and got['passwd'][1] == b'the image has this one\n'
 
 
+def test_extract_a_link_itself(disk):
+    got = members(history('extract', '--path', '/dir/relative', '--no-follow', old=disk))
+    assert [(m.name, m.linkname) for m, _ in got.values()] == [('relative', '../../../../../etc/passwd')]
+
+
 @pytest.mark.parametrize('argv', [
     [], ['nothing'], ['cat'], ['cat', '--path'], ['cat', '--prefix', '/'], ['diff', '--limit', '0'], ['diff', '--limit', 'x'],
     ['diff', '--limit', '999999999'], ['diff', '--prefix', 'x'], ['diff', '--prefix', '/a/../b'], ['diff', '--cursor', '!'],

@@ -87,6 +87,8 @@ static void refused(void **state) {
         assert_int_equal(PARSE("cat", "--path"), -EINVAL);
         assert_int_equal(PARSE("cat", "--path", "relative"), -EINVAL);
         assert_int_equal(PARSE("cat", "--path", "/", "--patch"), -EINVAL);
+        assert_int_equal(PARSE("cat", "--path", "/", "--no-follow"), -EINVAL);
+        assert_int_equal(PARSE("diff", "--no-follow"), -EINVAL);
         assert_int_equal(PARSE("diff", "--limit", "0"), -EINVAL);
         assert_int_equal(PARSE("diff", "--limit", "-1"), -EINVAL);
         assert_int_equal(PARSE("diff", "--limit", "100001"), -EINVAL);
