@@ -73,7 +73,7 @@ static int parse_host(struct audit_filter *f, const char *value, struct error *e
                         host_parse_authority(value, strlen(value), 0, &h, &port, NULL) == 0) &&
                        h.kind == HOST_IPV4;
         if (!is_addr)
-                return host_pattern_parse(value, NULL, true, &f->host, err);
+                return host_pattern_parse(value, NULL, HOST_PATTERN_ANY_SUFFIX, &f->host, err);
         f->host_is_addr = true;
         f->addr = h;
         f->port = port;

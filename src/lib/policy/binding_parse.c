@@ -59,7 +59,7 @@ static int parse_hosts(const json_t *j, struct binding *b, struct error *err) {
                 struct host_pattern *p = &b->hosts[b->n_hosts];
                 if (!text)
                         return error_set(err, -EINVAL, "hosts[%zu]: must be a string", i);
-                r = host_pattern_parse(text, NULL, false, p, err);
+                r = host_pattern_parse(text, NULL, HOST_PATTERN_OWN_SUFFIX, p, err);
                 if (r < 0)
                         return error_wrap(err, "hosts[%zu]", i);
                 b->n_hosts++;

@@ -51,8 +51,13 @@ static inline bool rule_conditional(const struct rule *r) {
 }
 
 /* A host of a rule: "name", "*.suffix", "*", each with ":port" if need be. Shared with bindings. */
-int host_pattern_parse(const char *text, const struct policy_context *ctx, bool shared_ok, struct host_pattern *ret,
-                       struct error *err);
+enum host_pattern_suffix {
+        HOST_PATTERN_OWN_SUFFIX,    /* "*.suffix" below which nobody else registers names */
+        HOST_PATTERN_SHARED_SUFFIX, /* others may */
+        HOST_PATTERN_ANY_SUFFIX,    /* top-level domains, too: where nothing is allowed by it */
+};
+int host_pattern_parse(const char *text, const struct policy_context *ctx, enum host_pattern_suffix suffix,
+                       struct host_pattern *ret, struct error *err);
 void host_pattern_done(struct host_pattern *p);
 bool host_pattern_match(const struct host_pattern *p, const char *name);
 

@@ -33,10 +33,12 @@ bool host_pattern_match(const struct host_pattern *p, const char *name) {
         return p->below ? host_name_below(name, p->name) : strcmp(name, p->name) == 0;
 }
 
-static int check_suffix(const char *suffix, const struct policy_context *ctx, bool shared_ok, struct error *err) {
+static int check_suffix(const char *suffix, const struct policy_context *ctx, enum host_pattern_suffix kind, struct error *err) {
+        if (kind == HOST_PATTERN_ANY_SUFFIX)
+                return 0;
         if (!strchr(suffix, '.'))
                 return error_set(err, -EINVAL, "\"*.%s\" is all of a top-level domain; write \"*\" for any name", suffix);
-        if (!shared_ok && ctx && ctx->is_public_suffix && ctx->is_public_suffix(suffix))
+        if (kind == HOST_PATTERN_OWN_SUFFIX && ctx && ctx->is_public_suffix && ctx->is_public_suffix(suffix))
                 return error_set(err, -EINVAL, "\"*.%s\": below it anyone can register a name; set \"shared_suffix\": true if that is meant", suffix);
         return 0;
 }
@@ -52,8 +54,8 @@ static int split_port(const char *text, size_t *ret_n, uint16_t *ret_port, struc
         return 0;
 }
 
-int host_pattern_parse(const char *text, const struct policy_context *ctx, bool shared_ok, struct host_pattern *ret,
-                       struct error *err) {
+int host_pattern_parse(const char *text, const struct policy_context *ctx, enum host_pattern_suffix suffix,
+                       struct host_pattern *ret, struct error *err) {
         struct host_pattern p = { 0 };
         struct host h;
         const char *why = NULL;
@@ -72,7 +74,7 @@ int host_pattern_parse(const char *text, const struct policy_context *ctx, bool 
                 return error_set(err, -EINVAL, "\"%.300s\" is not a host: it has %s", text, why);
         if (h.kind == HOST_IPV4)
                 return error_set(err, -EINVAL, "\"%.300s\" is an address; addresses belong in \"cidr\"", text);
-        r = p.below ? check_suffix(h.name, ctx, shared_ok, err) : 0;
+        r = p.below ? check_suffix(h.name, ctx, suffix, err) : 0;
         if (r < 0)
                 return r;
         p.name = strdup(h.name);
@@ -89,14 +91,15 @@ static const struct policy_preset *find_preset(const struct policy_context *ctx,
         return NULL;
 }
 
-static int add_host(struct rule *rule, const char *text, const struct policy_context *ctx, bool shared_ok, struct error *err) {
+static int add_host(struct rule *rule, const char *text, const struct policy_context *ctx, enum host_pattern_suffix suffix,
+                    struct error *err) {
         if (rule->n_hosts == POLICY_HOSTS_MAX)
                 return error_set(err, -E2BIG, "more than %d hosts", POLICY_HOSTS_MAX);
         struct host_pattern *more = reallocarray(rule->hosts, rule->n_hosts + 1, sizeof *more);
         if (!more)
                 return no_memory(err);
         rule->hosts = more;
-        int r = host_pattern_parse(text, ctx, shared_ok, &rule->hosts[rule->n_hosts], err);
+        int r = host_pattern_parse(text, ctx, suffix, &rule->hosts[rule->n_hosts], err);
         if (r == 0)
                 rule->n_hosts++;
         return r;
@@ -108,7 +111,7 @@ static int add_preset(struct rule *rule, const char *name, const struct policy_c
         if (!p)
                 return error_set(err, -EINVAL, "there is no preset \"%.64s\"", name);
         for (size_t i = 0; i < p->n_hosts; i++) {
-                int r = add_host(rule, p->hosts[i], ctx, true, err);
+                int r = add_host(rule, p->hosts[i], ctx, HOST_PATTERN_SHARED_SUFFIX, err);
                 if (r < 0)
                         return error_wrap(err, "%s", name);
         }
@@ -152,7 +155,8 @@ static int parse_hosts(const json_t *j, struct rule *rule, const struct policy_c
                 if (!text)
                         return error_set(err, -EINVAL, "hosts[%zu]: must be a string", i);
                 size_t before = rule->n_hosts;
-                r = text[0] == '@' ? add_preset(rule, text, ctx, err) : add_host(rule, text, ctx, shared_ok, err);
+                r = text[0] == '@' ? add_preset(rule, text, ctx, err)
+                                   : add_host(rule, text, ctx, shared_ok ? HOST_PATTERN_SHARED_SUFFIX : HOST_PATTERN_OWN_SUFFIX, err);
                 if (r == 0 && text[0] != '@' && rule->hosts[before].port && json_object_get(j, "ports"))
                         r = error_set(err, -EINVAL, "a port here and \"ports\" contradict each other");
                 if (r < 0)

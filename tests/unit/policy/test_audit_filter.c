@@ -41,6 +41,7 @@ static void test_match(void **state) {
                 { "host", "WWW.api.test.", true },
                 { "host", "*.api.test", true },
                 { "host", "*", true },
+                { "host", "*.test", true },
                 { "host", "api.test", false },
                 { "host", "www.api.test:443", true },
                 { "host", "www.api.test:80", false },
