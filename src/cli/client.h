@@ -64,7 +64,7 @@ struct xfer;
 /* length: of the request body, < 0 unknown, 0 none. */
 int xfer_open(struct client *c, const char *method, const char *target, const char *content_type,
               int64_t length, struct xfer **ret, struct api_error *e);
-void xfer_set_timeout(struct xfer *x, uint64_t ms); /* without any progress; default CLIENT_TIMEOUT_MS */
+void xfer_set_timeout(struct xfer *x, uint64_t ms); /* without any progress; 0: none; default CLIENT_TIMEOUT_MS */
 /* Waits while too much is on its way. Fails early when the server has answered with an error. */
 int xfer_write(struct xfer *x, const void *data, size_t n, struct api_error *e);
 /* Ends the request body and waits for the head of the answer; fails unless it is 2xx. */

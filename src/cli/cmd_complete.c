@@ -74,6 +74,16 @@ static void offer_keys(const char *typed) {
         json_array_foreach(json_object_get(j, "keys"), i, k) offer(member_str(k, "id"), typed);
 }
 
+static void offer_presets(const char *typed) {
+        _cleanup_json_ json_t *j = fetch("/v1/policies/presets");
+        const json_t *p;
+        size_t i;
+
+        json_array_foreach(json_object_get(j, "presets"), i, p)
+                if (member_str(p, "name")[0] == '@')
+                        offer(member_str(p, "name"), typed);
+}
+
 /* SANDBOX:/dir/na -> the entries of /dir in the sandbox. */
 static void offer_remote(const char *typed) {
         const char *colon = strchr(typed, ':'), *slash = strrchr(colon, '/');
@@ -148,6 +158,9 @@ static void offer_kind(enum complete kind, const char *typed) {
                 break;
         case COMPLETE_COMMAND:
                 offer_commands(NULL, typed);
+                break;
+        case COMPLETE_PRESET:
+                offer_presets(typed);
                 break;
         }
 }

@@ -49,6 +49,29 @@ static void print_usage(const json_t *usage) {
                       disk, cpu, (long long) member_int(host, "processes", 0));
 }
 
+static void print_egress(const json_t *s, const json_t *usage) {
+        const json_t *e = json_object_get(s, "egress"), *now = json_object_get(usage, "egress");
+        char in[TEXT_SIZE], out[TEXT_SIZE];
+        int64_t rules = member_int(e, "rules", 0);
+
+        if (!json_is_object(e))
+                return;
+        if (rules == 0)
+                output_field("Reaches:", "nothing");
+        else
+                output_fieldf("Reaches:", "what its policy of %lld rule%s allows", (long long) rules, rules == 1 ? "" : "s");
+        if (*member_str(e, "reason"))
+                output_fieldf("Gateway:", "%s: %s", member_str(e, "state"), member_str(e, "reason"));
+        else if (!str_eq(member_str(e, "state"), "off"))
+                output_field("Gateway:", member_str(e, "state"));
+        if (!json_is_object(now))
+                return;
+        text_size((uint64_t) member_int(now, "bytes_in", 0), in);
+        text_size((uint64_t) member_int(now, "bytes_out", 0), out);
+        output_fieldf("Traffic:", "%s in, %s out, %lld requests, %lld connections open", in, out,
+                      (long long) member_int(now, "requests", 0), (long long) member_int(now, "connections", 0));
+}
+
 static void print_commands(const json_t *commands) {
         static const char *const headers[] = { "PROCESS", "STATE", "PID", "COMMAND", NULL };
         const json_t *list = json_object_get(commands, "commands"), *one;
@@ -111,6 +134,7 @@ static void print(const json_t *s, const json_t *usage, const json_t *commands) 
         if (json_is_object(timing))
                 output_fieldf("Start took:", "%.1f ms%s", (double) member_int(timing, "total_us", 0) / 1000,
                               json_is_true(json_object_get(timing, "warm")) ? " (from the warm pool)" : "");
+        print_egress(s, usage);
         print_map("Metadata:", json_object_get(s, "metadata"));
         print_map("Env:", json_object_get(s, "env"));
         print_usage(usage);

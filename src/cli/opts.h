@@ -35,6 +35,7 @@ enum complete {
         COMPLETE_KEY,
         COMPLETE_CP,      /* a file or SANDBOX:PATH */
         COMPLETE_COMMAND, /* of cspace itself */
+        COMPLETE_PRESET,  /* of a policy */
 };
 
 struct opt {

@@ -8,6 +8,7 @@
 #include "exec.h"
 #include "mem.h"
 #include "operation.h"
+#include "policy_option.h"
 
 #define MIB (1024u * 1024)
 #define SANDBOX_DELETE_WAIT_S 60
@@ -85,6 +86,8 @@ static json_t *create_body(const struct sandbox_options *o, struct api_error *e)
                 json_object_set_new(body, "on_idle", json_string(o->on_idle));
         if (o->wake)
                 json_object_set_new(body, "wake", json_true());
+        if (policy_option(body, &o->allow, o->policy, e) < 0)
+                return NULL;
         if (o->cpus)
                 json_object_set_new(body, "cpus", json_integer((json_int_t) o->cpus));
         if (add_size(body, "memory_mb", "memory", o->memory, e) < 0 ||

@@ -12,7 +12,8 @@ struct sandbox_options {
         uint64_t cpus;
         const char *ttl, *on_expiry, *idle, *on_idle;
         bool wake;
-        struct opt_list env, metadata;
+        struct opt_list env, metadata, allow;
+        const char *policy; /* file, or a preset */
 };
 
 #define SANDBOX_OPTS(o)                                                                                      \
@@ -28,6 +29,11 @@ struct sandbox_options {
                   COMPLETE_NONE, 0, 0 },                                                                     \
                 { "metadata",    0, OPT_LIST, &(o).metadata, "KEY=VALUE", "Note something with it.",         \
                   COMPLETE_NONE, 0, 0 },                                                                     \
+        { "allow",       0, OPT_LIST, &(o).allow, "HOST",                                                      \
+          "Let it reach this: a name, *.SUFFIX, NAME:PORT, an address or @packages. Again for more.",          \
+          COMPLETE_PRESET, 0, 0 },                                                                             \
+                { "policy", 0, OPT_STRING, &(o).policy, "FILE",                                                \
+                  "What it may reach, as JSON; or none, or @packages.", COMPLETE_FILE, 0, 0 },                 \
         { "ttl",       0,    OPT_STRING, &(o).ttl, "TIME", "Time to live, as 30s, 5m or 2h; 0: no limit.",     \
           COMPLETE_NONE, 0,  0 },                                                                              \
                 { "on-expiry", 0, OPT_STRING, &(o).on_expiry, "WHAT",                                          \

@@ -55,7 +55,10 @@ static void on_timeout(uv_timer_t *t) {
 }
 
 static void touch(struct xfer *x) {
-        uv_timer_start(&x->timer, on_timeout, x->timeout_ms, 0);
+        if (x->timeout_ms > 0)
+                uv_timer_start(&x->timer, on_timeout, x->timeout_ms, 0);
+        else
+                uv_timer_stop(&x->timer);
 }
 
 static void on_head(void *arg, const struct http1_head *head) {
@@ -175,6 +178,8 @@ int xfer_open(struct client *c, const char *method, const char *target, const ch
 
 void xfer_set_timeout(struct xfer *x, uint64_t ms) {
         x->timeout_ms = ms;
+        if (ms == 0)
+                uv_timer_stop(&x->timer);
         touch(x);
 }
 

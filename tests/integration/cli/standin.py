@@ -173,6 +173,7 @@ class Standin:
         os.makedirs(self.files, exist_ok=True)
         self.sandboxes, self.operations, self.processes = {}, {}, {}
         self.templates, self.keys, self.logs = [], [], []
+        self.audit, self.audit_query, self.egress = [], None, 'active'
         self.requests = []          # (method, target, headers)
         self.idempotent = {}
         self.writers = set()
@@ -324,6 +325,8 @@ class Standin:
             return 200, {'templates': self.templates}
         if name == 'POST templates':
             return 202, {'operation': self.bare(self.build(parts, query, body))}
+        if name == 'GET policies':
+            return 200, {'presets': [{'name': 'none', 'hosts': []}, {'name': '@packages', 'hosts': ['a.example']}]}
         if name == 'GET keys':
             return 200, {'keys': self.keys}
         if name == 'POST keys':
@@ -403,7 +406,7 @@ class Standin:
              'memory_mb': spec.get('memory_mb', 512), 'cpus': spec.get('cpus', 1), 'disk_mb': spec.get('disk_mb', 0),
              'metadata': spec.get('metadata', {}), 'env': spec.get('env', {}), 'created_at': rfc3339(now),
              'started_at': None, 'expires_at': rfc3339(now + spec['ttl_s']) if spec.get('ttl_s') else None}
-        s['spec'] = spec
+        s['spec'] = self.last_spec = spec
         self.sandboxes[s['id']] = s
         op = self.operation('create', s['id'])
         asyncio.ensure_future(self.finish_create(s, op))
@@ -438,6 +441,26 @@ class Standin:
                 if p.sandbox == s['id']:
                     p.signal(signal.SIGKILL)
             return 200 if 'wait' in query else 202, {'operation': op}
+        if rest == ['policy'] and method == 'GET':
+            return 200, {'policy': s.get('policy', {'rules': []}), 'egress': {'state': 'active', 'rules': 1}}
+        if rest == ['policy'] and method == 'PUT':
+            given = json.loads(body)
+            if given.get('policy') == {'rulez': []}:
+                raise Refused(400, 'invalid_argument', 'policy: "rulez" is not known')
+            s['policy'] = given
+            return 200, {'policy': given, 'egress': {'state': self.egress, 'rules': 1}}
+        if rest == ['policy', 'check']:
+            given = json.loads(body)
+            verdict = 'deny' if 'evil' in given['url'] else 'allow'
+            return 200, {'url': given['url'], 'verdict': verdict, 'rule': 'r', 'reason': 'rule', 'message': given.get('method', 'none'),
+                         'inspect': True, 'stages': [{'stage': 'dns', 'verdict': verdict, 'rule': 'r', 'reason': 'rule'}]}
+        if rest == ['audit']:
+            self.audit_query = query
+            if 'follow' in query:
+                return 200, ''.join(json.dumps(r) + '\n' for r in self.audit).encode()
+            start = int(query.get('cursor', '0'))
+            more = str(start + 2) if start + 2 < len(self.audit) else None
+            return 200, {'records': self.audit[start:start + 2], 'next_cursor': more}
         if rest == ['usage']:
             return 200, {'host': {'cpu_us': 1500000, 'memory_bytes': 34 << 20, 'disk_bytes': 1 << 20, 'processes': 2}, 'guest': None}
         if rest == ['logs']:
