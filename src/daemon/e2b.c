@@ -78,6 +78,7 @@ int e2b_init(struct app *app, struct error *err) {
                 { e2b_info_routes, e2b_info_routes_n },
                 { e2b_unsupported_routes, e2b_unsupported_routes_n },
                 { e2b_sandbox_routes, e2b_sandbox_routes_n },
+                { e2b_egress_routes, e2b_egress_routes_n },
                 { e2b_template_routes, e2b_template_routes_n },
         };
         struct e2b *e = calloc(1, sizeof(*e));

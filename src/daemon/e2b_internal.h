@@ -39,14 +39,18 @@ json_t *e2b_time(int64_t unix_ms);
  * error has been sent when it returns < 0. */
 int e2b_read_rules(struct api_req *r, struct sandbox_rules *rules);
 int e2b_read_ext(struct api_req *r, json_t **ret_ext);
+/* The egress lists of "network", checked for form; those that are there are put into `to`. As above. */
+int e2b_read_lists(struct api_req *r, const json_t *from, json_t *to);
+/* The policy that ext asks for (e2b_egress.c); *ret stays as it was when that is the template's default. -ENOMEM. */
+int e2b_policy(const json_t *ext, json_t **ret);
 /* The token that traffic to s must carry, or NULL: none needed. */
 const char *e2b_traffic_token(const struct sandbox *s);
 
 /* --- route tables --------------------------------------------------------------------------- */
 
-extern const struct api_route e2b_sandbox_routes[], e2b_info_routes[], e2b_template_routes[],
+extern const struct api_route e2b_sandbox_routes[], e2b_info_routes[], e2b_template_routes[], e2b_egress_routes[],
         e2b_unsupported_routes[];
-extern const size_t e2b_sandbox_routes_n, e2b_info_routes_n, e2b_template_routes_n, e2b_unsupported_routes_n;
+extern const size_t e2b_sandbox_routes_n, e2b_info_routes_n, e2b_template_routes_n, e2b_egress_routes_n, e2b_unsupported_routes_n;
 
 /* --- e2b_metrics.c --------------------------------------------------------------------------- */
 

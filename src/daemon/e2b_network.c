@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Members of a create body that are neither the sandbox's own nor yet all supported. The rule: what
- * asks for less than a sandbox has today is accepted and kept (a sandbox reaches nothing, so every
- * egress list holds), what asks for something that would not be done is refused by name. A request
- * that is accepted and then not honoured would be worse.
+ * Members of a create body that are not the sandbox's own. What would not be done is refused by name: a request
+ * that is accepted and then not honoured would be worse. What the egress members mean is in e2b_egress.c.
  */
 #include <errno.h>
 #include <string.h>
@@ -36,7 +34,7 @@ static bool asks(const json_t *obj, const char *key) {
                !(json_is_array(m) && json_array_size(m) == 0);
 }
 
-/* Egress lists are checked for form only: today nothing is reachable, whatever they say. */
+/* For form; what they say is checked when a policy is made of them. */
 static int copy_list(struct api_req *r, const json_t *from, const char *key, json_t *to) {
         struct error err = ERROR_INIT;
         json_t *list = NULL, *item;
@@ -67,23 +65,24 @@ static int new_traffic_token(json_t *ext) {
         return json_object_set_new(ext, "trafficToken", json_string(hex));
 }
 
-static int read_network(struct api_req *r, const json_t *from, json_t *ext) {
+int e2b_read_lists(struct api_req *r, const json_t *from, json_t *to) {
         static const char *const no[] = { "rules", "egressProxy", "httpsPorts", "maskRequestHost" };
-        _cleanup_json_ json_t *network = json_object();
-        struct error err = ERROR_INIT;
-        bool public_traffic = true;
-
-        if (!network)
-                return -ENOMEM;
         for (size_t i = 0; i < ARRAY_SIZE(no); i++)
                 if (asks(from, no[i])) {
                         char what[64] = "network.";
                         strncat(what, no[i], sizeof(what) - strlen(what) - 1);
                         return unsupported(r, what);
                 }
-        int n = copy_list(r, from, "allowOut", network);
-        if (n == 0)
-                n = copy_list(r, from, "denyOut", network);
+        int n = copy_list(r, from, "allowOut", to);
+        return n == 0 ? copy_list(r, from, "denyOut", to) : n;
+}
+
+static int read_network(struct api_req *r, const json_t *from, json_t *ext) {
+        _cleanup_json_ json_t *network = json_object();
+        struct error err = ERROR_INIT;
+        bool public_traffic = true;
+
+        int n = network ? e2b_read_lists(r, from, network) : -ENOMEM;
         if (n < 0)
                 return n;
         if (json_read_bool(from, "allowPublicTraffic", false, &public_traffic, &err) < 0)

@@ -175,7 +175,7 @@ static int read_create(struct api_req *r, uint64_t timeout_default, struct sandb
 }
 
 static void create(struct api_req *r, uint64_t timeout_default) {
-        _cleanup_json_ json_t *ext = NULL;
+        _cleanup_json_ json_t *ext = NULL, *policy = NULL;
         struct sandbox_params p = { .rules = SANDBOX_RULES_DEFAULT };
         struct error err = ERROR_INIT;
         enum api_code code = API_INTERNAL;
@@ -184,7 +184,12 @@ static void create(struct api_req *r, uint64_t timeout_default) {
 
         if (read_create(r, timeout_default, &p) < 0 || e2b_read_rules(r, &p.rules) < 0 || e2b_read_ext(r, &ext) < 0)
                 return;
+        if (e2b_policy(ext, &policy) < 0) {
+                api_error(r, API_INTERNAL, "no memory");
+                return;
+        }
         p.ext = ext;
+        p.policy = policy;
         struct wait *w = wait_new(r, CREATE_WAIT_MS, create_done);
         if (!w)
                 return;

@@ -14,7 +14,6 @@ static void not_yet(struct api_req *r) {
 const struct api_route e2b_unsupported_routes[] = {
         NOT_YET("POST", "/sandboxes/{id}/fork"),
         NOT_YET("POST", "/sandboxes/{id}/snapshots"),
-        NOT_YET("PUT", "/sandboxes/{id}/network"),
         NOT_YET("GET", "/snapshots"),
         NOT_YET("POST", "/templates"),
         NOT_YET("POST", "/v2/templates"),

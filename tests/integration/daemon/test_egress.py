@@ -293,3 +293,58 @@ def test_presets(ready):
     r = ready.post(f"/v1/sandboxes/{s['id']}/policy/check", {'url': 'http://deb.example/x', 'method': 'GET'})
     assert r.json['verdict'] == 'allow', r
     assert ready.create(policy='@packages')['state'] == 'running'
+
+
+# ---- the E2B routes
+
+def e2b(d, **kw):
+    r = d.post('/v2/sandboxes', {'templateID': 'base', **kw})
+    assert r.status == 201, r
+    return r.json['sandboxID']
+
+
+def rules(d, ident):
+    return d.get(f'/v1/sandboxes/{ident}/policy').json['policy']['rules']
+
+
+def test_e2b_lists(ready):
+    assert rules(ready, e2b(ready)) == []
+    assert rules(ready, e2b(ready, allow_internet_access=True)) == []
+    ident = e2b(ready, allow_internet_access=False, network={'allowOut': ['a.example', '*.b.example', '8.8.8.0/24', '1.1.1.1'],
+                                                             'denyOut': ['0.0.0.0/0']})
+    assert rules(ready, ident) == [
+        {'name': 'allow-out', 'action': 'allow', 'hosts': ['a.example', '*.b.example']},
+        {'name': 'allow-out-addresses', 'action': 'allow', 'cidr': ['8.8.8.0/24', '1.1.1.1'], 'ports': ['1-65535'], 'protocol': 'any'}]
+    everything = e2b(ready, network={'allowOut': ['0.0.0.0/0']})
+    for url in ('https://any.example/', 'tcp://any.example:5432', 'tcp://8.8.8.8:53'):
+        r = ready.post(f'/v1/sandboxes/{everything}/policy/check', {'url': url})
+        assert r.json['verdict'] == 'allow', r
+    r = ready.post(f'/v1/sandboxes/{everything}/policy/check', {'url': 'http://10.0.0.1/'})
+    assert r.json['verdict'] == 'deny', r
+    for bad in (['10.0.0.0/8'], ['a b'], ['*.com'], ['::1']):
+        r = ready.post('/v2/sandboxes', {'templateID': 'base', 'network': {'allowOut': bad}})
+        assert r.status == 400 and r.json['code'] == 400, r
+
+
+def test_e2b_default_of_the_template(ready):
+    assert ready.request('PUT', '/v1/templates/base/policy', ALLOW).status == 200
+    assert rules(ready, e2b(ready, allow_internet_access=True)) == ALLOW['rules']
+    assert rules(ready, e2b(ready, allow_internet_access=False)) == []
+    assert rules(ready, e2b(ready, network={'allowOut': ['x.example']}))[0]['hosts'] == ['x.example']
+
+
+def test_e2b_change(ready):
+    ident = e2b(ready, network={'allowOut': ['a.example'], 'allowPublicTraffic': False})
+    active(ready, ident, 1)
+    path = f'/sandboxes/{ident}/network'
+    assert ready.request('PUT', path, {'allowOut': ['b.example'], 'denyOut': ['9.9.9.9']}).status == 204
+    assert gateway(ready, ident)['configs'][-1]['policy']['rules'][0]['hosts'] == ['b.example']
+    shown = ready.get(f'/sandboxes/{ident}').json['network']
+    assert shown == {'allowOut': ['b.example'], 'denyOut': ['9.9.9.9'], 'allowPublicTraffic': False}
+    r = ready.request('PUT', path, {'allowOut': ['not a host']})
+    assert r.status == 400, r
+    assert rules(ready, ident)[0]['hosts'] == ['b.example']
+    assert ready.request('PUT', path, {'rules': {'x.example': [{}]}}).status == 501
+    assert ready.request('PUT', path, {}).status == 204  # omitted: none
+    assert rules(ready, ident) == [] and 'allowOut' not in ready.get(f'/sandboxes/{ident}').json['network']
+    assert ready.request('PUT', '/sandboxes/' + 'a' * 26 + '/network', {}).status == 404
