@@ -21,6 +21,7 @@
 #include "base/str.h"
 #include "idem.h"
 #include "key.h"
+#include "settle.h"
 
 #define TABLES_MAX 16
 #define SEGMENTS_MAX 16
@@ -245,7 +246,10 @@ static void on_end(void *arg) {
         if (parse_body(q) < 0)
                 return;
         buf_done(&q->body);
-        call_handler(r);
+        if ((r->route->flags & API_FLAG_SETTLED) && !settle_over(r->app->settle))
+                settle_wait(r->app->settle, r, call_handler);
+        else
+                call_handler(r);
 }
 
 static void on_done(void *arg) {

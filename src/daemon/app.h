@@ -30,6 +30,7 @@ struct variants;
 struct warm;
 struct expiry;
 struct removals;
+struct settle;
 struct api;
 struct proxy;
 struct attach;
@@ -59,6 +60,7 @@ struct app {
         struct warm *warm;
         struct expiry *expiry;
         struct removals *removals;
+        struct settle *settle;
         struct api *api;
         struct proxy *proxy;
         struct attach *attaches; /* list, attach.c */

@@ -515,9 +515,9 @@ static void resume(struct api_req *r) {
 const struct api_route e2b_sandbox_routes[] = {
         { "POST", "/v2/sandboxes", create_v2, API_BODY_JSON, E },
         { "POST", "/sandboxes", create_v1, API_BODY_JSON, E },
-        { "GET", "/v2/sandboxes", list_v2, API_BODY_NONE, E },
-        { "GET", "/sandboxes", list_v1, API_BODY_NONE, E },
-        { "GET", "/sandboxes/{id}", get_one, API_BODY_NONE, E },
+        { "GET", "/v2/sandboxes", list_v2, API_BODY_NONE, E | API_FLAG_SETTLED },
+        { "GET", "/sandboxes", list_v1, API_BODY_NONE, E | API_FLAG_SETTLED },
+        { "GET", "/sandboxes/{id}", get_one, API_BODY_NONE, E | API_FLAG_SETTLED },
         { "DELETE", "/sandboxes/{id}", delete_one, API_BODY_NONE, E },
         { "POST", "/sandboxes/{id}/timeout", post_timeout, API_BODY_JSON, E },
         { "POST", "/sandboxes/{id}/refreshes", post_refreshes, API_BODY_JSON, E },

@@ -41,6 +41,7 @@
 #include "reconcile.h"
 #include "rootd.h"
 #include "sandbox_flow.h"
+#include "settle.h"
 #include "template.h"
 #include "variant.h"
 #include "warm.h"
@@ -280,6 +281,8 @@ static int make_parts(struct app *app, struct error *err) {
         if (r >= 0)
                 r = warm_new(app, &app->warm, err);
         if (r >= 0)
+                r = settle_new(app, &app->settle, err);
+        if (r >= 0)
                 r = api_new(app, &app->api, err);
         if (r >= 0)
                 r = add_routes(app, err);
@@ -296,6 +299,7 @@ static void free_parts(struct app *app) {
         attach_drop_all(app);
         api_free(app->api);
         e2b_free(app);
+        settle_free(app->settle);
         rootd_free(app->rootd);
         warm_free(app->warm);
         expiry_free(app->expiry);

@@ -30,6 +30,7 @@
 #include "op.h"
 #include "rootd.h"
 #include "sandbox_flow.h"
+#include "settle.h"
 #include "template_internal.h"
 #include "timer.h"
 #include "variant.h"
@@ -189,6 +190,7 @@ static void apply(struct pass *p, char *text) {
                 settle(p, s, map_get(there, s->id) != NULL);
         }
         map_free(there);
+        settle_done(p->app->settle);
         ask_images(p->app, "");
         warm_check(p->app);
 }

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """kill -9 of cspaced at every point: what was promised is there, what was not leaves nothing."""
+import os
 import random
 import threading
 import time
@@ -21,6 +22,13 @@ def settled(d):
     except AssertionError:
         print(d.get('/v1/operations?state=running').body, d.get('/v1/sandboxes?limit=1000').body, d.placed(), sep='\n')
         raise
+
+
+def can_be_steered(d):
+    try:
+        return d.placed() is not None
+    except OSError:
+        return False
 
 
 def test_running_ones_are_adopted(ready):
@@ -51,6 +59,41 @@ def test_lost_ones_fail(ready):
     until(lambda: d.sandbox(s['id'])['state'] == 'failed', what='failed')
     assert 'not there any more' in d.sandbox(s['id'])['reason']
     assert d.delete(f'/v1/sandboxes/{s["id"]}?wait=30').status == 200
+
+
+def test_states_are_not_told_before_they_are_true(ready):
+    """The host was started again: what the rows call running is not there, and no answer says that it runs."""
+    d = ready
+    s = d.create()
+    d.kill()
+    d.standin.kill()
+    d.standin.wait()
+    os.unlink(os.path.join(d.run, 'standin.sock'))
+    d.start_standin()
+    until(lambda: can_be_steered(d), what='the stand-in')
+    d.fault('LIST', delay=0.5, times=1)
+    d.start(connected=False)
+    listed = d.get('/v1/sandboxes').json['sandboxes']
+    assert [(x['id'], x['state']) for x in listed] == [(s['id'], 'failed')]
+    began = time.monotonic()
+    assert d.sandbox(s['id'])['state'] == 'failed' and time.monotonic() - began < 2
+
+
+def test_states_without_rootd(ready):
+    """There is nobody to ask: the rows are told after a while, and a client that left is forgotten."""
+    d = ready
+    s = d.create()
+    d.kill()
+    d.standin.kill()
+    d.standin.wait()
+    d.start(connected=False)
+    conn = d.unix()
+    conn.request('GET', '/v1/sandboxes')
+    conn.close()
+    assert d.sandbox(s['id'])['state'] == 'running'
+    assert d.get('/health').status == 204
+    d.start_standin()
+    until(lambda: d.sandbox(s['id'])['state'] == 'failed', what='failed')
 
 
 def test_unknown_ones_are_removed(ready):
