@@ -17,10 +17,18 @@ static struct setup setup = SETUP_INIT;
 static bool keep;
 
 static int take_down(struct error *err) {
-        int r = setup_load(&setup, err);
+        struct error why = ERROR_INIT;
+        int r = setup_load_running(&setup, &why);
+        bool wrong = r == 1;
 
-        if (r == 0)
+        if (r < 0)
+                *err = why;
+        if (r >= 0)
                 r = setup_lock(&setup, err);
+        if (r == 0 && wrong)
+                cli_note("%s; going on with %s in %s", why.msg,
+                         setup_take_noted(&setup) ? "the configuration that the services were started with" : "what can be read of it",
+                         setup.conf.run);
         if (r == 0)
                 r = setup_services_stop(&setup, err);
         if (r < 0 || keep)

@@ -24,6 +24,8 @@ static int set_up(struct error *err) {
         if (r == 0)
                 r = setup_lock(&setup, err);
         if (r == 0)
+                r = setup_check_moved(&setup, err);
+        if (r == 0)
                 r = setup_user(&setup, true, err);
         if (r == 0)
                 r = setup_storage(&setup, err);
@@ -73,7 +75,7 @@ const struct command command_up = {
         .details = "Makes the user cspace, /etc/cspace/cspace.conf and the folders, where they are missing; puts the data "
                    "folder on a btrfs image when its filesystem has no reflinks; starts cspace-rootd and cspaced, by systemd "
                    "where it runs, and waits until the API answers. Run again it changes nothing that is in order. Services "
-                   "whose programs were replaced are restarted; sandboxes go on.\n"
+                   "whose program or configuration was changed are restarted; sandboxes go on.\n"
                    " sudo cspace up",
         .opts = opts,
         .max_args = 0,

@@ -20,6 +20,7 @@
 #include "base/str.h"
 #include "cli.h"
 #include "mem.h"
+#include "setup_internal.h"
 #include "text.h"
 
 #define SERVICES_DIR "services"
@@ -41,16 +42,22 @@ void setup_say(const char *fmt, ...) {
         fflush(stdout);
 }
 
-int setup_load(struct setup *s, struct error *err) {
-        s->config = cli()->config;
-        int r = conf_load(&s->conf, s->config, err);
-        if (r == 0 && s->data)
+int setup_options(struct setup *s, struct error *err) {
+        int r = 0;
+
+        if (s->data)
                 r = conf_set(&s->conf, "paths", "data", s->data, err);
         if (r == 0 && s->run)
                 r = conf_set(&s->conf, "paths", "run", s->run, err);
         if (s->config || s->data || s->run)
                 s->plain = true;
         return r;
+}
+
+int setup_load(struct setup *s, struct error *err) {
+        s->config = cli()->config;
+        int r = conf_load(&s->conf, s->config, err);
+        return r < 0 ? r : setup_options(s, err);
 }
 
 int setup_lock(struct setup *s, struct error *err) {

@@ -31,6 +31,12 @@ struct setup {
 
 /* Configuration and options. */
 int setup_load(struct setup *s, struct error *err);
+/* The same for who must get on with a file that has become wrong: 1 then, and ret_why says what is wrong in it. */
+int setup_load_running(struct setup *s, struct error *ret_why);
+/* After that, under the lock: the configuration that the services were started with, if it was noted. */
+bool setup_take_noted(struct setup *s);
+/* -EBUSY when the data folder is another one than that of sandboxes which run. */
+int setup_check_moved(const struct setup *s, struct error *err);
 /* One `up` or `down` at a time on a run folder; makes <run>/services, which only root can enter. */
 int setup_lock(struct setup *s, struct error *err);
 void setup_done(struct setup *s);

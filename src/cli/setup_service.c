@@ -5,11 +5,13 @@
  *
  *   <run>/services/NAME.pid   "PID START": START (field 22 of /proc/PID/stat) tells the process from a
  *                             later one that got its number; the folder is root's alone
+ *   <run>/services/NAME.conf  the configuration it was started with (setup_noted.c)
  *   <log>/NAME.log            through `cspace __log`, which bounds it
  *
  * Each is ready when it answers, not when it was started: cspace-rootd accepts on rootd.sock, cspaced answers
  * /health on api.sock. A restart leaves sandboxes alone.
  */
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
@@ -31,6 +33,7 @@
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/str.h"
+#include "endpoint.h"
 #include "ipc/ipc.h"
 #include "ipc/messages.h"
 #include "setup.h"
@@ -41,6 +44,7 @@
 #define STEP_MS 20
 #define FILES_MAX_ 262144 /* open files: each sandbox takes some */
 #define TAIL_MAX 380
+#define KEYS_MAX 200 /* names of keys that were changed */
 #define TAIL_READ 4096
 #define LOG_LIMIT_MS 2000
 #define HEALTH_LIMIT_MS 5000
@@ -390,9 +394,38 @@ static void log_tail(const struct setup *s, const struct service *v, char out[TA
         (void) snprintf(out, TAIL_MAX, "%.*s", TAIL_MAX - 1, msg ? msg : line);
 }
 
+/* Whether another program has the address of the API. */
+static bool listen_taken(const struct setup *s) {
+        char url[CONF_STR_MAX + 16];
+        struct endpoint to;
+        struct sockaddr_storage ss = { 0 };
+        struct sockaddr_in *a4 = (struct sockaddr_in *) &ss;
+        struct sockaddr_in6 *a6 = (struct sockaddr_in6 *) &ss;
+        const int on = 1;
+
+        (void) snprintf(url, sizeof url, "http://%s", s->conf.listen);
+        if (endpoint_parse(url, &to, NULL) < 0)
+                return false;
+        if (inet_pton(AF_INET, to.host, &a4->sin_addr) == 1) {
+                ss.ss_family = AF_INET;
+                a4->sin_port = htons(to.port);
+        } else if (inet_pton(AF_INET6, to.host, &a6->sin6_addr) == 1) {
+                ss.ss_family = AF_INET6;
+                a6->sin6_port = htons(to.port);
+        } else {
+                return false;
+        }
+        _cleanup_fd_ int fd = socket(ss.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        (void) setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+        return fd >= 0 && bind(fd, (const struct sockaddr *) &ss, sizeof ss) < 0 && errno == EADDRINUSE;
+}
+
 static int not_ready(const struct setup *s, const struct service *v, const char *what, struct error *err) {
         char tail[TAIL_MAX];
 
+        if (!v->root && listen_taken(s))
+                return error_set(err, -EADDRINUSE, "%s %s: another program listens on %s; set [api] listen in %s and run again", v->name,
+                                 what, s->conf.listen, s->config ? s->config : CONF_FILE);
         if (setup_use_systemd(s))
                 return error_set(err, -ETIMEDOUT, "%s %s; see: journalctl -u %s", v->name, what, v->unit);
         log_tail(s, v, tail);
@@ -427,10 +460,14 @@ static int start_one(struct setup *s, unsigned i, struct error *err) {
         struct service_state state;
         struct started started = { 0 };
         bool systemd = setup_use_systemd(s);
+        char keys[KEYS_MAX] = "";
+        uint64_t start = 0;
         int r = 0;
 
         (void) setup_service_state(s, i, &state);
-        if (state.pid > 0 && !state.outdated && answers_as(s, v, state.pid))
+        bool changed = state.pid > 0 && start_time(state.pid, &start) == 0 &&
+                       noted_changed(s, v->name, state.pid, start, keys, sizeof keys);
+        if (state.pid > 0 && !state.outdated && !changed && answers_as(s, v, state.pid))
                 return 0;
         if (systemd) {
                 r = unit_do("enable", v, err);
@@ -444,9 +481,16 @@ static int start_one(struct setup *s, unsigned i, struct error *err) {
         }
         if (r == 0)
                 r = wait_ready(s, v, &started, err);
-        if (r == 0)
+        if (r < 0)
+                return r;
+        if (changed)
+                setup_say("%s restarted with the changed configuration%s%s%s", v->name, keys[0] ? " (" : "", keys, keys[0] ? ")" : "");
+        else
                 setup_say("%s %s", v->name, state.pid > 0 ? "restarted" : "started");
-        return r;
+        (void) setup_service_state(s, i, &state);
+        if (state.pid <= 0 || start_time(state.pid, &start) < 0)
+                return 0; /* gone again: the next start notes it */
+        return noted_write(s, v->name, state.pid, start, err);
 }
 
 int setup_services_start(struct setup *s, struct error *err) {
@@ -472,6 +516,8 @@ int setup_services_stop(struct setup *s, struct error *err) {
                 if (r < 0)
                         return r;
                 (void) snprintf(name, sizeof name, "%s.pid", services[i].name);
+                (void) unlinkat(s->lock, name, 0);
+                (void) snprintf(name, sizeof name, "%s.conf", services[i].name);
                 (void) unlinkat(s->lock, name, 0);
                 if (state.pid > 0)
                         setup_say("%s stopped", services[i].name);

@@ -341,14 +341,12 @@ static int check_lines(const char *text, const char *name, struct error *err) {
         return 0;
 }
 
-int conf_parse(struct conf *c, const char *text, const char *name, struct error *err) {
-        struct conf next;
-        struct conf_reader r = { .c = &next };
+static int read_text(struct conf *next, const char *text, const char *name, struct error *err) {
+        struct conf_reader r = { .c = next };
 
         int checked = check_lines(text, name, err);
         if (checked < 0)
                 return checked;
-        conf_defaults(&next);
         /* inih: 0, or the number of the first wrong line. It reads on after an error. */
         int line = ini_parse_string(text, on_key, &r);
         if (line > 0)
@@ -356,21 +354,29 @@ int conf_parse(struct conf *c, const char *text, const char *name, struct error 
                                  r.first.code ? r.first.msg : "neither a [section] nor key = value");
         if (line < 0)
                 return error_set(err, -ENOMEM, "%s: out of memory", name);
-        *c = next;
         return 0;
 }
 
-int conf_load(struct conf *c, const char *path, struct error *err) {
+int conf_parse(struct conf *c, const char *text, const char *name, struct error *err) {
+        struct conf next;
+
+        conf_defaults(&next);
+        int r = read_text(&next, text, name, err);
+        if (r == 0)
+                *c = next;
+        return r;
+}
+
+int conf_load_lenient(struct conf *c, const char *path, struct error *err) {
         _cleanup_free_ char *text = NULL;
         struct error e = ERROR_INIT;
         const char *name = path ? path : CONF_FILE;
         size_t n = 0;
 
+        conf_defaults(c);
         int r = fd_read_file_at(AT_FDCWD, name, CONF_FILE_MAX, &text, &n, &e);
-        if (r == -ENOENT && !path) {
-                conf_defaults(c);
+        if (r == -ENOENT && !path)
                 return 0;
-        }
         if (r < 0) {
                 if (err)
                         *err = e;
@@ -378,7 +384,16 @@ int conf_load(struct conf *c, const char *path, struct error *err) {
         }
         if (strlen(text) != n)
                 return error_set(err, -EINVAL, "%s: contains a NUL byte", name);
-        return conf_parse(c, text, name, err);
+        return read_text(c, text, name, err);
+}
+
+int conf_load(struct conf *c, const char *path, struct error *err) {
+        struct conf next;
+
+        int r = conf_load_lenient(&next, path, err);
+        if (r == 0)
+                *c = next;
+        return r;
 }
 
 static void print_value(const struct conf *c, const struct conf_key *k, FILE *out) {

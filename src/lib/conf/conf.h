@@ -76,6 +76,9 @@ void conf_defaults(struct conf *c);
 /* Defaults, then the file. path NULL means CONF_FILE, which may be missing; a path that the user
  * named must exist. */
 int conf_load(struct conf *c, const char *path, struct error *err);
+/* As above, but what is wrong in the file is passed over: for who must get on without it. The first wrong thing is
+ * returned as conf_load() would. */
+int conf_load_lenient(struct conf *c, const char *path, struct error *err);
 /* Defaults, then this text; name is what errors call it. */
 int conf_parse(struct conf *c, const char *text, const char *name, struct error *err);
 

@@ -141,6 +141,72 @@ def test_replaced_program_is_restarted(host):
     assert host.healthy()
 
 
+def test_edited_configuration_restarts(host):
+    host.up()
+    before = host.pid('cspaced'), host.pid('cspace-rootd')
+    host.port = conftest.free_port()
+    host.configure(extra='[sandbox]\nmax = 7\n')
+    out = host.up()
+    for service in ('cspaced', 'cspace-rootd'):
+        assert f'{service} restarted with the changed configuration ([api] listen, [sandbox] max)' in out
+    with socket.create_connection(('127.0.0.1', host.port)):
+        pass
+    after = host.pid('cspaced'), host.pid('cspace-rootd')
+    assert not set(before) & set(after)
+    host.configure(extra='# a comment changes nothing\n[sandbox]\nmax = 7\n')
+    assert len(host.up().splitlines()) == 1
+    assert after == (host.pid('cspaced'), host.pid('cspace-rootd'))
+
+
+def test_edit_before_a_start_that_nobody_noted(host):
+    """Without a note the file's time tells whether the process can have read it."""
+    host.up()
+    for name in ('cspaced.conf', 'cspace-rootd.conf'):
+        os.unlink(host.path('run', 'services', name))
+    os.utime(host.path('c.conf'), (1, 1))
+    assert len(host.up().splitlines()) == 1
+    os.utime(host.path('c.conf'), (time.time() + 60, time.time() + 60))
+    assert 'cspaced restarted with the changed configuration\n' in host.up()
+    assert len(host.up().splitlines()) == 1
+
+
+def test_data_folder_moved_under_sandboxes(host):
+    host.up()
+    vm = subprocess.Popen(['sleep', '600'], user=1234567, group=1234567, extra_groups=[])
+    try:
+        folder = host.path('run', 'sandboxes', 'a' * 26)
+        os.makedirs(folder)
+        with open(os.path.join(folder, 'placement'), 'w', encoding='ascii') as f:
+            f.write('vm_uid=1234567\n')
+        host.configure(data=host.path('other'))
+        p = host.cspace('up')
+        assert p.returncode == 125 and '[paths] data was changed' in p.err and not os.path.exists(host.path('other'))
+    finally:
+        vm.kill()
+        vm.wait()
+
+
+@pytest.mark.parametrize('wrong', ['[sandbox]\nmemroy_mb = 1\n', '[api\n', '[sandbox]\ncpus = many\n'])
+def test_down_with_a_wrong_configuration(host, wrong):
+    host.up()
+    host.configure(extra=wrong)
+    p = host.cspace('down')
+    assert p.returncode == 0, p.err
+    assert re.search(r'c\.conf:\d+: .*; going on with the configuration that the services were started with', p.err)
+    assert host.processes() == [] and host.mounts() == [] and host.loops() == []
+
+
+def test_down_without_its_configuration(host):
+    """The file is gone or empty: --run is enough to find what runs, and where."""
+    host.up()
+    os.unlink(host.path('c.conf'))
+    p = host.cspace('down')
+    assert p.returncode == 125 and '--run' in p.err and host.healthy()  # not the services of another configuration
+    p = host.cspace('down', '--run', host.path('run'))
+    assert p.returncode == 0 and 'c.conf' in p.err
+    assert host.processes() == [] and host.mounts() == [] and host.loops() == []
+
+
 def test_pid_of_another_process(host):
     """A pid file from before a reboot may name anybody."""
     host.up()
@@ -181,7 +247,10 @@ def test_port_in_use(host):
         s.listen()
         p = host.cspace('up')
     assert p.returncode == 125
-    assert 'cspaced' in p.err and str(host.port) in p.err
+    assert f'listens on 127.0.0.1:{host.port}; set [api] listen in {host.path("c.conf")} and run again' in p.err
+    host.port = conftest.free_port()
+    host.configure()
+    host.up()
 
 
 def test_missing_program(host):

@@ -127,6 +127,27 @@ static void missing_file_is_the_default_only_when_not_named(void **state) {
         assert_non_null(strstr(e.msg, "/nonexistent/cspace.conf"));
 }
 
+static void lenient_keeps_what_is_right(void **state) {
+        char path[] = "/tmp/cspace-conf-XXXXXX";
+        static const char text[] = "[paths]\nrun = /tmp/r\n[sandbox]\ncpus = many\nmemory_mb = 1024\nnope = 1\n[log]\nlevel = debug\n";
+        struct conf c;
+        struct error e = ERROR_INIT;
+        int fd = mkstemp(path);
+
+        (void) state;
+        assert_int_equal(write(fd, text, sizeof text - 1), sizeof text - 1);
+        close(fd);
+        assert_int_equal(conf_load_lenient(&c, path, &e), -EINVAL);
+        assert_non_null(strstr(e.msg, ":4: "));
+        assert_string_equal(c.run, "/tmp/r");
+        assert_int_equal(c.memory_mb, 1024);
+        assert_int_equal(c.cpus, 1);
+        assert_string_equal(c.log_level, "debug");
+        unlink(path);
+        assert_int_equal(conf_load_lenient(&c, path, &e), -ENOENT);
+        assert_string_equal(c.run, "/run/cspace");
+}
+
 /* What is printed reads back as the same configuration. */
 static void prints_what_it_reads(void **state) {
         static const char text[] = "[sandbox]\nttl = 90m\nmemory_mb = 1024\n[pool]\nwarm = base=2 x:y=3\n"
@@ -171,6 +192,7 @@ int main(void) {
                 cmocka_unit_test(says_what_is_wrong_and_where),
                 cmocka_unit_test(refuses_a_long_line),
                 cmocka_unit_test(missing_file_is_the_default_only_when_not_named),
+                cmocka_unit_test(lenient_keeps_what_is_right),
                 cmocka_unit_test(prints_what_it_reads),
                 cmocka_unit_test(options_set_one_key),
         };
