@@ -57,6 +57,14 @@ static void get(struct api_req *r) {
 }
 
 /* {"policy": ...}, {"allow": [...]}, or a policy itself. */
+bool api_policy_permitted(struct api_req *r, const json_t *policy) {
+        if (!r->key || !policy_wants_internal(policy))
+                return true;
+        api_error(r, API_FORBIDDEN, "a rule with \"internal\" opens what lies around this host: only its administrators may write one, "
+                                    "over the Unix socket and without a key");
+        return false;
+}
+
 static int read_policy(const json_t *body, json_t **ret, struct error *err) {
         static const char *const keys[] = { "policy", "allow", "egress", NULL };
         if (!body)
@@ -97,6 +105,8 @@ static void put(struct api_req *r) {
                 api_error_err(r, API_INVALID_ARGUMENT, &e);
                 return;
         }
+        if (!api_policy_permitted(r, policy))
+                return;
         if (s->state == SANDBOX_DELETING) {
                 api_error(r, API_SANDBOX_NOT_RUNNING, "the sandbox is being deleted");
                 return;
@@ -226,7 +236,7 @@ static void template_put(struct api_req *r) {
                 rc = policy_check(t, policy, &compiled, &e);
         if (rc < 0)
                 api_error_err(r, code_of(rc), &e);
-        else
+        else if (api_policy_permitted(r, policy))
                 template_set(r, key, t, policy);
 }
 

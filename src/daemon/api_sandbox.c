@@ -86,6 +86,8 @@ static void create(struct api_req *r) {
                 api_error_err(r, API_INVALID_ARGUMENT, &e);
                 return;
         }
+        if (!api_policy_permitted(r, policy))
+                return;
         int idem = idem_begin(r, &o);
         if (idem == 2)
                 api_wait_existing(r, o, wait_ms, 201, true);

@@ -57,10 +57,24 @@ static json_t *own_addresses(void) {
         return out;
 }
 
+/* [egress] open of the configuration, which has checked it. */
+static json_t *open_ranges(const struct app *app) {
+        json_t *out = json_array();
+        for (const char *p = app->conf.open_ranges; *p;) {
+                p += strspn(p, " \t");
+                size_t n = strcspn(p, " \t");
+                if (n > 0)
+                        (void) json_array_append_new(out, json_stringn(p, n));
+                p += n;
+        }
+        return out;
+}
+
 /* The seed is not put into a json_t, whose memory cannot be wiped. */
 static int write_config(const struct egress *e, struct buf *out) {
         char seed[4 * ((CA_SEED_BYTES + 2) / 3) + 1];
-        _cleanup_json_ json_t *j = json_pack("{s:o, s:o, s:O*, s:O*}", "presets", policy_presets(e->s->tmpl), "own", own_addresses(),
+        _cleanup_json_ json_t *j = json_pack("{s:o, s:o, s:o, s:O*, s:O*}", "presets", policy_presets(e->s->tmpl), "own", own_addresses(),
+                                             "open", open_ranges(e->app),
                                              "policy", e->policy, "names", e->names);
         _cleanup_free_ char *rest = j ? json_to_str(j) : NULL;
         if (!rest)

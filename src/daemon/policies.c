@@ -86,6 +86,15 @@ int policy_to_object(const json_t *policy, json_t **ret, struct error *err) {
         return 0;
 }
 
+bool policy_wants_internal(const json_t *policy) {
+        size_t i;
+        json_t *rule;
+        json_array_foreach(json_object_get(policy, "rules"), i, rule)
+                if (json_is_true(json_object_get(rule, "internal")))
+                        return true;
+        return false;
+}
+
 int policy_from_request(const json_t *body, json_t **ret, struct error *err) {
         const json_t *policy = json_object_get(body, "policy");
         json_t *allow = NULL;

@@ -7,6 +7,7 @@
  * template has, and the policies that templates have for sandboxes that name none.
  */
 
+#include <stdbool.h>
 #include <jansson.h>
 
 #include "base/error.h"
@@ -27,6 +28,9 @@ struct policies;
 int policy_from_allow(const json_t *list, json_t **ret, struct error *err);
 /* "policy" and "allow" of a request, at most one of them; "none" and "@preset" for short. *ret: the policy as an object,
  * NULL if neither is there. */
+/* Whether a rule has "internal": who may write it decides what of the host's surroundings is reached, which is its
+ * administrator's to say. */
+bool policy_wants_internal(const json_t *policy);
 int policy_from_request(const json_t *body, json_t **ret, struct error *err);
 /* One given for short becomes an object. */
 int policy_to_object(const json_t *policy, json_t **ret, struct error *err);
@@ -42,3 +46,7 @@ void policies_free(struct policies *p);
 const json_t *policy_of_template(struct app *app, const char *ref, const char *digest);
 /* key: "name:tag" or digest; policy NULL: none any more. Into b, and in memory. */
 int policy_set_template(struct app *app, const char *key, const json_t *policy, struct db_batch *b);
+
+struct api_req;
+/* False when the policy is not this client's to give: 403 has been sent then. */
+bool api_policy_permitted(struct api_req *r, const json_t *policy);

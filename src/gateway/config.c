@@ -85,6 +85,16 @@ static int read_policy(const json_t *j, struct parts *parts, struct error *err) 
         return policy_compile(policy, &ctx, &parts->policy, err);
 }
 
+static int read_open(const json_t *j, struct parts *parts, struct error *err) {
+        json_t *list = NULL;
+        int r = json_read_array(j, "open", false, ADDRESS_OPEN_MAX, &list, err);
+        for (size_t i = 0; r == 0 && i < json_array_size(list); i++) {
+                const char *range = json_string_value(json_array_get(list, i));
+                r = range ? address_set_open(parts->own, range, err) : error_set(err, -EINVAL, "open: not a string");
+        }
+        return r;
+}
+
 static int read_own(const json_t *j, struct parts *parts, struct error *err) {
         json_t *list = NULL;
         int r = json_read_array(j, "own", false, CONFIG_OWN_MAX, &list, err);
@@ -173,7 +183,7 @@ static void swap_in(struct gateway *gw, struct parts *p) {
 }
 
 int config_apply(struct gateway *gw, const void *json, size_t n, struct error *err) {
-        static const char *const keys[] = { "policy", "presets", "own", "ca_seed", "names", "bindings", "secrets", NULL };
+        static const char *const keys[] = { "policy", "presets", "own", "open", "ca_seed", "names", "bindings", "secrets", NULL };
         _cleanup_(parts_done) struct parts parts = { 0 };
         _cleanup_json_ json_t *j = NULL;
         int r = json_parse(json, n, GW_CONFIG_MAX, &j, err);
@@ -185,6 +195,8 @@ int config_apply(struct gateway *gw, const void *json, size_t n, struct error *e
                 r = read_policy(j, &parts, err);
         if (r == 0)
                 r = read_own(j, &parts, err);
+        if (r == 0)
+                r = read_open(j, &parts, err);
         if (r == 0)
                 r = read_ca(gw, j, &parts, err);
         if (r == 0)

@@ -7,6 +7,7 @@
  *   "policy"    object   the policy (policy.h); missing: everything is denied
  *   "presets"   object   {"@packages": ["host", ...]}
  *   "own"       array    ranges of this host ("10.0.0.0/8", "203.0.113.7") that are never dialled
+ *   "open"      array    private or reserved ranges that count as public, by the operator's word
  *   "ca_seed"   string   base64 of CA_SEED_BYTES; needed the first time, and ignored from then on
  *   "bindings"  array    of credentials (binding.h); missing: none
  *   "secrets"   object   {CREDENTIAL: {"secret": "...", "expires_ms": UNIX_TIME_IN_MS or 0}}; those of before that a binding

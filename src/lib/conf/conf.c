@@ -37,6 +37,7 @@ enum conf_kind {
         KIND_SIZE,    /* bytes, with a unit */
         KIND_SECONDS, /* seconds, with a unit */
         KIND_ENUM,    /* one of choices */
+        KIND_RANGES,  /* addresses or CIDR ranges, separated by blanks */
         KIND_WARM,    /* NAME[:TAG]=COUNT, separated by blanks */
 };
 
@@ -76,6 +77,7 @@ static const struct conf_key conf_keys[] = {
 
         { "egress", "trust_store", KIND_PATH, AT(trust_store), 1, CONF_STR_MAX, "/etc/ssl/certs/ca-certificates.crt", NULL },
         { "egress", "resolv_conf", KIND_PATH, AT(resolv_conf), 1, CONF_STR_MAX, "/etc/resolv.conf", NULL },
+        { "egress", "open", KIND_RANGES, AT(open_ranges), 0, CONF_STR_MAX, "", NULL },
         { "audit", "sandbox", KIND_SIZE, AT(audit_sandbox_bytes), 64ULL << 10, 1ULL << 40, "64M", NULL },
         { "audit", "total", KIND_SIZE, AT(audit_total_bytes), 1ULL << 20, 1ULL << 44, "4G", NULL },
         { "audit", "keep", KIND_SECONDS, AT(audit_keep_s), 0, 10ULL * 365 * 86400, "7d", NULL },
@@ -149,6 +151,25 @@ static int set_host(const struct conf_key *k, char *dst, const char *v, struct e
                 return error_set(err, -EINVAL, "host name \"%s\" is too long", v);
         if (strspn(v, "abcdefghijklmnopqrstuvwxyz0123456789-.") != n || v[0] == '.' || v[0] == '-')
                 return error_set(err, -EINVAL, "\"%s\" is not a host name in lower case", v);
+        return str_copy(dst, CONF_STR_MAX + 1, v);
+}
+
+static int set_ranges(char *dst, const char *v, struct error *err) {
+        char copy[CONF_STR_MAX + 1], *save = NULL;
+        if (str_copy(copy, sizeof copy, v) < 0)
+                return error_set(err, -ENAMETOOLONG, "the list of ranges is longer than %d bytes", CONF_STR_MAX);
+        for (char *word = strtok_r(copy, " \t", &save); word; word = strtok_r(NULL, " \t", &save)) {
+                uint8_t raw[16];
+                uint64_t bits = 0;
+                char *slash = strchr(word, '/');
+                if (slash)
+                        *slash = '\0';
+                int family = strchr(word, ':') ? AF_INET6 : AF_INET;
+                if (inet_pton(family, word, raw) != 1 ||
+                    (slash && (str_to_u64(slash + 1, family == AF_INET ? 32 : 128, &bits) < 0 || bits < 8)))
+                        return error_set(err, -EINVAL, "\"%s%s%s\" is no range of addresses (like 10.1.0.0/16; at least /8)", word,
+                                         slash ? "/" : "", slash ? slash + 1 : "");
+        }
         return str_copy(dst, CONF_STR_MAX + 1, v);
 }
 
@@ -260,6 +281,8 @@ static int conf_key_set(struct conf *c, const struct conf_key *k, const char *v,
                 return set_listen(conf_at(c, k), v, err);
         case KIND_HOST:
                 return set_host(k, conf_at(c, k), v, err);
+        case KIND_RANGES:
+                return set_ranges(conf_at(c, k), v, err);
         case KIND_BOOL:
                 return set_bool(conf_at(c, k), v, err);
         case KIND_U32:
@@ -404,6 +427,7 @@ static void print_value(const struct conf *c, const struct conf_key *k, FILE *ou
         case KIND_OPT_PATH:
         case KIND_LISTEN:
         case KIND_HOST:
+        case KIND_RANGES:
         case KIND_ENUM:
                 fputs((const char *) at, out);
                 break;

@@ -55,6 +55,7 @@ struct conf {
         /* [egress] */
         char trust_store[CONF_STR_MAX + 1]; /* PEM certificates that upstream servers are verified by */
         char resolv_conf[CONF_STR_MAX + 1]; /* whose nameservers gateways ask */
+        char open_ranges[CONF_STR_MAX + 1]; /* private or reserved ranges that count as public, blank-separated */
         /* [audit] */
         uint64_t audit_sandbox_bytes;       /* kept of one sandbox */
         uint64_t audit_total_bytes;         /* kept of all */

@@ -17,8 +17,8 @@ struct range {
 };
 
 struct address_set {
-        struct range ranges[ADDRESS_SET_MAX];
-        size_t n;
+        struct range ranges[ADDRESS_SET_MAX], open[ADDRESS_OPEN_MAX];
+        size_t n, n_open;
 };
 
 struct special {
@@ -250,15 +250,13 @@ void address_set_freep(struct address_set **s) {
         address_set_free(*s);
 }
 
-int address_set_add(struct address_set *s, const char *range, struct error *err) {
+static int range_parse(const char *range, struct range *ret, struct error *err) {
         char text[INET6_ADDRSTRLEN];
         struct in_addr v4;
         struct range r;
         unsigned bits;
         bool given;
 
-        if (s->n == ADDRESS_SET_MAX)
-                return error_set(err, -E2BIG, "more than %d address ranges of this host", ADDRESS_SET_MAX);
         if (split_prefix(range, text, sizeof text, 128, &bits, &given) < 0)
                 return error_set(err, -EINVAL, "\"%s\" is not an address range", range);
         if (inet_pton(AF_INET, text, &v4) == 1) {
@@ -270,13 +268,39 @@ int address_set_add(struct address_set *s, const char *range, struct error *err)
         } else {
                 return error_set(err, -EINVAL, "\"%s\" is not an address range", range);
         }
-        s->ranges[s->n++] = r;
+        *ret = r;
         return 0;
 }
 
-bool address_set_has(const struct address_set *s, const struct address *a) {
-        for (size_t i = 0; s && i < s->n; i++)
-                if (in_range(&a->in6, &s->ranges[i].net, s->ranges[i].bits))
+int address_set_add(struct address_set *s, const char *range, struct error *err) {
+        if (s->n == ADDRESS_SET_MAX)
+                return error_set(err, -E2BIG, "more than %d address ranges of this host", ADDRESS_SET_MAX);
+        int r = range_parse(range, &s->ranges[s->n], err);
+        if (r == 0)
+                s->n++;
+        return r;
+}
+
+int address_set_open(struct address_set *s, const char *range, struct error *err) {
+        if (s->n_open == ADDRESS_OPEN_MAX)
+                return error_set(err, -E2BIG, "more than %d address ranges that count as public", ADDRESS_OPEN_MAX);
+        int r = range_parse(range, &s->open[s->n_open], err);
+        if (r == 0)
+                s->n_open++;
+        return r;
+}
+
+static bool any_has(const struct range *r, size_t n, const struct address *a) {
+        for (size_t i = 0; i < n; i++)
+                if (in_range(&a->in6, &r[i].net, r[i].bits))
                         return true;
         return false;
+}
+
+bool address_set_has(const struct address_set *s, const struct address *a) {
+        return s && any_has(s->ranges, s->n, a);
+}
+
+bool address_set_is_open(const struct address_set *s, const struct address *a) {
+        return s && any_has(s->open, s->n_open, a);
 }

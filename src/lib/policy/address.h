@@ -16,6 +16,7 @@
 #include "base/error.h"
 
 #define ADDRESS_SET_MAX 256  /* ranges in a struct address_set */
+#define ADDRESS_OPEN_MAX 64  /* and those in it that the operator opened */
 #define ADDRESS_TEXT_SIZE INET6_ADDRSTRLEN
 
 /* IPv4 is held as ::ffff:a.b.c.d, so there is one form to judge. */
@@ -55,11 +56,14 @@ int cidr_parse(const char *s, struct cidr *ret); /* "a.b.c.d/n" or "a.b.c.d"; bi
 bool cidr_has(const struct cidr *c, struct in_addr a);
 void cidr_text(const struct cidr *c, char out[INET_ADDRSTRLEN + 3]);
 
-/* Ranges of both families that belong to this host. */
+/* Ranges of both families that this host has an opinion of: its own, which are never dialled, and private or reserved
+ * ones that its operator has opened, so that they count as public. */
 struct address_set;
 int address_set_new(struct address_set **ret);
 void address_set_free(struct address_set *s);
 void address_set_freep(struct address_set **s);
 /* "10.1.0.0/16", "203.0.113.7", "2001:db8::/32". */
 int address_set_add(struct address_set *s, const char *range, struct error *err);
+int address_set_open(struct address_set *s, const char *range, struct error *err);
+bool address_set_is_open(const struct address_set *s, const struct address *a);
 bool address_set_has(const struct address_set *s, const struct address *a); /* NULL has none */

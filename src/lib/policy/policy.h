@@ -171,7 +171,7 @@ struct policy_verdict policy_request(const struct policy *p, const struct host *
 
 /*
  * Dial time: a is what `host` resolved to (or is), `allowed` the verdict that let the connection through,
- * `own` this host's ranges. Refused unless a is public, or the allowing rule is marked `"internal": true` and
+ * `own` this host's ranges. Refused unless a is public or in a range that the operator opened, or the allowing rule is marked `"internal": true` and
  * has a CIDR with a in it; and if a rule before the allowing one denies a by CIDR. A request whose verdict names
  * another rule than the one its upstream connection was dialled under is to be asked again. Loopback, link-local and
  * the metadata addresses need the whole CIDR within that class to be listed (0.0.0.0/0 does not list them).

@@ -362,6 +362,8 @@ struct policy_verdict policy_address(const struct policy *p, const struct policy
 
         if ((class == ADDRESS_PUBLIC || class == ADDRESS_PRIVATE || class == ADDRESS_RESERVED) && address_set_has(own, a))
                 class = ADDRESS_HOST;
+        if ((class == ADDRESS_PRIVATE || class == ADDRESS_RESERVED) && address_set_is_open(own, a))
+                class = ADDRESS_PUBLIC;
         if (ret_class)
                 *ret_class = class;
         if (allowed->outcome == POLICY_DENY)
