@@ -240,7 +240,8 @@ static void check_space(struct doctor *d) {
 /* ---- installation ---------------------------------------------------------------------------- */
 
 static void check_programs(struct doctor *d) {
-        static const char *const names[] = { "cspaced", "cspace-rootd", "cspace-warden", "cspace-builder", "cspace-agent", "ropen.so" };
+        static const char *const names[] = { "cspaced", "cspace-rootd", "cspace-warden", "cspace-builder",
+                                             "cspace-history", "cspace-agent", "ropen.so" };
         char path[CONF_STR_MAX + 64], missing[256] = "";
 
         for (size_t i = 0; i < ARRAY_SIZE(names); i++) {

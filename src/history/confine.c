@@ -13,7 +13,8 @@
 #include "base/cleanup.h"
 #include "bounds.h"
 
-/* glibc's qsort() asks once how much memory there is (sysinfo). glibc's fstat() is newfstatat(); with an empty path alone, which a filter cannot see, so it is done before. */
+/* glibc's qsort() asks once how much memory there is (sysinfo). Its fstat() is newfstatat() with an empty path, which a
+ * filter cannot see: so that is done before. */
 static const int allowed[] = {
         SCMP_SYS(pread64), SCMP_SYS(fadvise64), SCMP_SYS(write),        SCMP_SYS(munmap),        SCMP_SYS(mremap),
         SCMP_SYS(brk),     SCMP_SYS(madvise),   SCMP_SYS(futex),        SCMP_SYS(exit),          SCMP_SYS(exit_group),

@@ -18,7 +18,9 @@ static struct piece piece_at(const struct hfile *f, uint64_t off) {
         if (f->small)
                 return (struct piece){ .end = f->size };
         const struct run *r = hfile_run(f, off / bs, &next);
-        struct piece p = { .zero = !r || r->kind == RUN_UNWRITTEN, .placed = r, .end = next > f->size / bs ? f->size : next * bs };
+        struct piece p = { .zero = !r || r->kind == RUN_UNWRITTEN,
+                           .placed = r,
+                           .end = next > f->size / bs ? f->size : next * bs };
         if (r)
                 p.block = r->pblk + (off / bs - r->lblk);
         return p;

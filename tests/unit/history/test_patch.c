@@ -9,10 +9,15 @@
 #include "bounds.h"
 #include "patch.h"
 
+static struct patch_side side(const char *text) {
+        return (struct patch_side){ .path = text ? "/f" : NULL,
+                                    .data = (const uint8_t *) (text ? text : ""),
+                                    .n = text ? strlen(text) : 0 };
+}
+
 static void expect(const char *old, const char *new, const char *want) {
         _cleanup_buf_ struct buf out = BUF_INIT(1 << 20);
-        const struct patch_side a = { .path = old ? "/f" : NULL, .data = (const uint8_t *) (old ? old : ""), .n = old ? strlen(old) : 0 };
-        const struct patch_side b = { .path = new ? "/f" : NULL, .data = (const uint8_t *) (new ? new : ""), .n = new ? strlen(new) : 0 };
+        const struct patch_side a = side(old), b = side(new);
 
         assert_int_equal(patch_write(&out, &a, &b), 0);
         assert_string_equal(buf_str(&out), want);
