@@ -70,6 +70,23 @@ def test_random_damage(victim, tmp_path, seed):
     ends_well(history('cat', '--path', '/link/../file-with-a-name-099', old=str(bad), timeout=SECONDS))
 
 
+@pytest.mark.parametrize('seed', range(20))
+def test_random_damage_where_blocks_are_shared(victim, shared, seed):
+    """The same with a reflink that is damaged in place, so that diff works from the blocks that are not shared."""
+    rng = random.Random(1000 + seed)
+    good, bad = os.path.join(shared, 'good'), os.path.join(shared, 'bad')
+    run('cp', victim, good)
+    run('sync', good)
+    run('cp', '--reflink=always', good, bad)
+    with open(bad, 'r+b') as f:
+        blocks = used_blocks(f.read())
+        for _ in range(rng.choice([1, 5, 30, 300])):
+            f.seek(rng.choice(blocks if rng.random() < 0.5 else blocks[:100]) * 1024 + rng.randrange(1020))
+            f.write(rng.choice([rng.randbytes(rng.randrange(1, 5)), b'\xff\xff', b'\0\0\0\0']))
+    ends_well(history('diff', '--patch', old=good, new=bad, timeout=SECONDS))
+    ends_well(history('diff', '--patch', old=bad, new=good, timeout=SECONDS))
+
+
 def edit(victim, tmp_path, *commands):
     bad = Disk(str(tmp_path / 'bad'))
     run('cp', victim, bad.path)
