@@ -15,7 +15,7 @@ needed="build-essential meson ninja-build pkg-config git ca-certificates
         libmnl-dev libinih-dev libarchive-dev zlib1g-dev libext2fs-dev libcmocka-dev libwslay-dev libldns-dev libpsl-dev libc-ares-dev
         qemu-system-x86 mmdebstrap debian-archive-keyring e2fsprogs btrfs-progs nftables iproute2 cpio zstd xz-utils lz4 kmod procps
         clang-14 llvm-14 libclang-rt-14-dev cppcheck python3-pytest python3-yaml python3-jsonschema curl tmux strace man-db
-        bash-completion apt-utils busybox-static mandoc nginx-light dnsmasq-base python3-requests"
+        bash-completion apt-utils busybox-static mandoc nginx-light dnsmasq-base nghttp2-client nghttp2-server python3-requests"
 missing=""
 for package in $needed; do
         [ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || missing="$missing $package"

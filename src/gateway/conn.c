@@ -27,6 +27,7 @@
 #include "base/str.h"
 #include "dial.h"
 #include "dns/dns_names.h"
+#include "h2.h"
 #include "http.h"
 #include "io/stream_tls.h"
 #include "usage.h"
@@ -63,6 +64,7 @@ struct conn {
         struct relay *relay;
         struct stream *tls;
         struct http *http;
+        struct h2 *h2; /* one of the two */
         struct audit audit;
         uint64_t start_us;
 };
@@ -94,8 +96,11 @@ static void reset(int fd) {
 
 static void record(struct conn *c) {
         uint64_t out, in;
-        if (c->http) {
-                http_bytes(c->http, &out, &in);
+        if (c->http || c->h2) {
+                if (c->http)
+                        http_bytes(c->http, &out, &in);
+                else
+                        h2_bytes(c->h2, &out, &in);
                 c->audit.bytes_out = out;
                 c->audit.bytes_in = in;
         }
@@ -115,6 +120,7 @@ static void release(struct conn *c) {
         relay_abort(STEAL(c->relay));
         stream_abort(STEAL(c->tls));
         http_abort(STEAL(c->http));
+        h2_abort(STEAL(c->h2));
         client_hello_parser_free(STEAL(c->hello));
         buf_done(&c->first);
         if (c->holds_name)
@@ -226,6 +232,24 @@ static void http_ended(void *arg) {
         release(c);
 }
 
+static void h2_ended(void *arg) {
+        struct conn *c = arg;
+        h2_bytes(c->h2, &c->audit.bytes_out, &c->audit.bytes_in);
+        c->h2 = NULL;
+        release(c);
+}
+
+static void begin_h2(struct conn *c, struct stream *s) {
+        struct http_peer peer = { .host = c->host, .port = c->port, .protocol = c->protocol };
+        uv_timer_stop(&c->timer);
+        if (h2_new(c->gw, &peer, s, h2_ended, c, &c->h2) < 0) {
+                fail(c, REASON_INTERNAL, "out of memory");
+                return;
+        }
+        c->state = ST_HTTP;
+        h2_start(c->h2); /* may end it, and c */
+}
+
 static void begin_http(struct conn *c, struct stream *s) {
         struct http_peer peer = { .host = c->host, .port = c->port, .protocol = c->protocol };
         int e = http_new(c->gw, &peer, s, c->protocol == POLICY_HTTP ? buf_data(&c->first) : NULL,
@@ -242,7 +266,13 @@ static void begin_http(struct conn *c, struct stream *s) {
 
 static void tls_ready(void *arg, int err, const struct error *e) {
         struct conn *c = arg;
+        const unsigned char *name = NULL;
+        unsigned n = 0;
         if (err == 0)
+                SSL_get0_alpn_selected(stream_tls_ssl(c->tls), &name, &n);
+        if (err == 0 && n == 2)
+                begin_h2(c, STEAL(c->tls));
+        else if (err == 0)
                 begin_http(c, STEAL(c->tls));
         else {
                 stream_close(STEAL(c->tls)); /* not reset: the alert says what is wrong */
@@ -508,8 +538,10 @@ static void reconsider(struct conn *c) {
         if (c->state == ST_DIAL) {
                 dial_cancel(STEAL(c->dial)); /* it would judge addresses by the old policy */
                 begin_dial(c);
-        } else if (c->state == ST_HTTP)
+        } else if (c->state == ST_HTTP && c->http)
                 (void) http_reconsider(c->http);
+        else if (c->state == ST_HTTP)
+                h2_reconsider(c->h2);
 }
 
 void conn_reconsider_all(struct gateway *gw) {
@@ -530,7 +562,8 @@ void conn_abort_all(struct gateway *gw) {
 
 static int choose_protocol(SSL *ssl, const unsigned char **out, unsigned char *out_n, const unsigned char *in, unsigned in_n,
                            void *arg) {
-        static const unsigned char spoken[] = "\x08http/1.1";
+        /* In this order: what a guest speaks besides HTTP/1.1 it need not speak here. */
+        static const unsigned char spoken[] = "\x08http/1.1\x02h2";
         unsigned char *chosen;
         (void) ssl;
         (void) arg;

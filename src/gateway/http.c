@@ -13,9 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "audit_queue.h"
 #include "base/cleanup.h"
-#include "base/clock.h"
 #include "base/str.h"
 #include "http_internal.h"
 #include "usage.h"
@@ -37,38 +35,30 @@ static void on_timer(uv_timer_t *t) {
                 (void) uv_timer_start(t, on_timer, h->deadline_ms - now, 0);
                 return;
         }
-        if (h->x.active)
+        if (h->x.x.active)
                 http_record(h, true, REASON_TIMEOUT, "no byte either way");
         http_end(h, h->state == HTTP_EXCHANGE || h->state == HTTP_TUNNEL || h->mid_head);
 }
 
 /* ---- end ----------------------------------------------------------------------------------- */
 
-static void wipe(struct buf *b) {
-        if (b->data)
-                explicit_bzero(b->data, b->cap);
-        buf_done(b);
-}
-
-static void exchange_clear(struct http_exchange *x) {
-        wipe(&x->head); /* it may have a secret in it */
-        wipe(&x->masked);
-        mask_free(x->mask);
-        free(x->target);
+static void clear(struct http_exchange *x) {
+        exchange_wipe(&x->head); /* it may have a secret in it */
+        exchange_done(&x->x);
         *x = (struct http_exchange){ 0 };
         x->head = BUF_INIT(2 * LIMIT_HTTP_HEAD);
 }
 
 static void on_timer_closed(uv_handle_t *handle) {
         struct http *h = handle->data;
-        exchange_clear(&h->x);
+        clear(&h->x);
         http1_parser_free(h->parser);
         free(h);
 }
 
 static void release(struct http *h, bool reset) {
         bool idle = h->state == HTTP_IDLE || h->state == HTTP_LINGER;
-        if (h->x.active)
+        if (h->x.x.active)
                 http_record(h, true, REASON_RULE, "the connection ended before the answer did");
         h->state = HTTP_CLOSED;
         upstream_open_cancel(STEAL(h->opening));
@@ -110,25 +100,16 @@ static void linger(struct http *h) {
 /* ---- records ------------------------------------------------------------------------------- */
 
 void http_record(struct http *h, bool allowed, enum policy_reason reason, const char *detail) {
-        struct audit *a = &h->x.audit;
-        a->allow = allowed;
-        a->reason = reason;
-        a->duration_us = clock_mono_us() - h->x.start_us;
-        if (h->up)
-                address_text(&h->up->address, a->address);
-        if (detail)
-                audit_set_detail(a, "%s", detail);
-        audit_queue_add(h->gw->audit, a);
-        h->x.active = false;
+        exchange_record(&h->x.x, h->gw, h->up ? &h->up->address : NULL, allowed, reason, detail);
 }
 
 bool http_count(struct http *h, uint64_t out, uint64_t in) {
         h->bytes_out += out;
         h->bytes_in += in;
-        h->x.audit.bytes_out += out;
-        h->x.audit.bytes_in += in;
+        h->x.x.audit.bytes_out += out;
+        h->x.x.audit.bytes_in += in;
         h->deadline_ms = uv_now(h->gw->loop) + HTTP_EXCHANGE_IDLE_MS;
-        if (usage_bytes(h->gw->usage, h->x.verdict.rule, out, in))
+        if (usage_bytes(h->gw->usage, h->x.x.verdict.rule, out, in))
                 return true;
         http_record(h, false, REASON_LIMIT_BYTES, NULL);
         http_end(h, true);
@@ -149,22 +130,17 @@ static int write_refusal(struct http *h, const struct refusal *r, int status, bo
         return e < 0 ? e : stream_writev(h->guest, v, 2);
 }
 
-/* What the world outside failed at is no refusal. */
-static bool was_allowed(enum policy_reason r) {
-        return r == REASON_RESOLVE_FAILED || r == REASON_CONNECT_FAILED || r == REASON_TIMEOUT || r == REASON_INTERNAL;
-}
-
 void http_refuse(struct http *h, const struct refusal *r) {
         int status = r->status ? r->status : refusal_status(r->reason);
         if (h->x.answer_began) {
-                http_record(h, was_allowed(r->reason), r->reason, r->detail);
+                http_record(h, exchange_was_allowed(r->reason), r->reason, r->detail);
                 http_end(h, true);
                 return;
         }
-        h->x.audit.status = (uint16_t) status;
-        if (r->rule && r->rule != h->x.audit.rule)
-                (void) str_copy(h->x.audit.rule, sizeof h->x.audit.rule, r->rule);
-        http_record(h, was_allowed(r->reason), r->reason, r->detail);
+        h->x.x.audit.status = (uint16_t) status;
+        if (r->rule && r->rule != h->x.x.audit.rule)
+                (void) str_copy(h->x.x.audit.rule, sizeof h->x.x.audit.rule, r->rule);
+        http_record(h, exchange_was_allowed(r->reason), r->reason, r->detail);
         h->x.keep_alive = h->x.keep_alive && !h->x.expects && !h->x.minor0;
         h->state = HTTP_REFUSED;
         if (write_refusal(h, r, status, h->x.keep_alive) < 0)
@@ -177,13 +153,13 @@ void http_refuse(struct http *h, const struct refusal *r) {
 
 void http_exchange_done(struct http *h) {
         bool go_on = h->x.request_done && h->x.keep_alive && !(h->guest_eof && h->pending.len == 0 && h->slice_n == 0);
-        if (h->x.active)
-                http_record(h, true, h->x.verdict.reason, NULL);
+        if (h->x.x.active)
+                http_record(h, true, h->x.x.verdict.reason, NULL);
         if (!go_on) {
                 linger(h);
                 return;
         }
-        exchange_clear(&h->x);
+        clear(&h->x);
         h->state = HTTP_IDLE;
         http_touch(h, HTTP_KEEPALIVE_MS);
         http_run(h);
@@ -192,26 +168,18 @@ void http_exchange_done(struct http *h) {
 /* ---- a request ----------------------------------------------------------------------------- */
 
 static void begin_record(struct http *h) {
-        exchange_clear(&h->x);
-        h->x.active = true;
-        h->x.start_us = clock_mono_us();
-        audit_init(&h->x.audit, AUDIT_REQUEST, clock_real_ms(), h->gw->sandbox);
-        audit_set_host(&h->x.audit, h->peer.host.name, strlen(h->peer.host.name));
-        (void) str_copy(h->x.audit.rule, sizeof h->x.audit.rule, "default");
-        h->x.audit.port = h->peer.port;
-        h->x.audit.protocol = h->peer.protocol;
+        clear(&h->x);
+        exchange_begin(&h->x.x, h->gw, &h->peer);
 }
 
 static void begin(struct http *h, const struct http1_head *head) {
         struct http_exchange *x = &h->x;
         static const char *const idempotent[] = { "GET", "HEAD", "OPTIONS", "TRACE" };
         begin_record(h);
-        audit_set_method(&x->audit, head->method);
-        audit_set_path(&x->audit, head->target);
         x->is_head = strcmp(head->method, "HEAD") == 0;
         for (size_t i = 0; i < ARRAY_SIZE(idempotent); i++)
                 x->idempotent |= strcmp(head->method, idempotent[i]) == 0;
-        x->has_body = head->chunked || head->content_length > 0;
+        x->x.has_body = head->chunked || head->content_length > 0;
         x->chunked = head->chunked;
         x->expects = head->expect_continue;
         x->minor0 = head->minor == 0;
@@ -226,7 +194,7 @@ static void on_head(struct http *h, const struct http1_head *head) {
                 http_refuse(h, &refusal);
                 return;
         }
-        struct upstream_request req = { .allowed = h->x.verdict, .host = &h->peer.host, .port = h->peer.port,
+        struct upstream_request req = { .allowed = h->x.x.verdict, .host = &h->peer.host, .port = h->peer.port,
                                         .protocol = h->peer.protocol };
         struct upstream *u = h->up;
         if (u && !upstream_fits(u, &req)) {
@@ -234,7 +202,7 @@ static void on_head(struct http *h, const struct http1_head *head) {
                 u = NULL;
         }
         /* One that others used may be closed by the server just now; only what can be sent again goes there. */
-        if (!u && h->x.idempotent && !h->x.has_body && !h->x.upgrade)
+        if (!u && h->x.idempotent && !h->x.x.has_body && !h->x.x.upgrade)
                 u = upstream_take(h->gw, &req);
         http_touch(h, HTTP_EXCHANGE_IDLE_MS);
         if (u) {
@@ -461,7 +429,7 @@ int http_new(struct gateway *gw, const struct http_peer *peer, struct stream *gu
         h->guest = guest;
         h->on_end = on_end;
         h->arg = arg;
-        exchange_clear(&h->x);
+        clear(&h->x);
         (void) uv_timer_init(gw->loop, &h->timer);
         h->timer.data = h;
         stream_set_handler(guest, &guest_handler, h);
@@ -475,18 +443,13 @@ void http_start(struct http *h) {
 }
 
 bool http_reconsider(struct http *h) {
-        if (!h->x.active || !h->x.target || h->state == HTTP_CLOSED)
+        if (!h->x.x.active || !h->x.x.target || h->state == HTTP_CLOSED)
                 return h->state != HTTP_CLOSED;
-        struct policy_verdict v = policy_request(h->gw->policy, &h->peer.host, h->peer.port, h->peer.protocol,
-                                                 h->x.audit.method, h->x.target);
-        if (v.outcome != POLICY_ALLOW) {
+        if (!exchange_reconsider(&h->x.x, h->gw, &h->peer)) {
                 http_record(h, false, REASON_REVOKED, NULL);
                 http_end(h, true);
                 return false;
         }
-        (void) str_copy(h->x.audit.rule, sizeof h->x.audit.rule, v.rule_name);
-        h->x.verdict = v;
-        h->x.verdict.rule_name = h->x.audit.rule;
         if (!h->opening)
                 return true;
         upstream_open_cancel(STEAL(h->opening)); /* it would judge addresses by the old policy */

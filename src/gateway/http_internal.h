@@ -3,9 +3,8 @@
 
 /* One connection of http.c (the guest's side and the whole) and http_response.c (upstream's side). */
 
+#include "exchange.h"
 #include "http.h"
-#include "policy/audit.h"
-#include "policy/binding.h"
 #include "refusal.h"
 #include "upstream.h"
 #include "wire/http1.h"
@@ -22,16 +21,9 @@ enum http_state {
 
 /* From a request's head to the end of its response. */
 struct http_exchange {
-        bool active;               /* and not yet in the record */
-        struct audit audit;
-        uint64_t start_us;
-        struct policy_verdict verdict; /* rule_name is audit.rule */
-        char *target;              /* for reconsidering */
+        struct exchange x;
         struct buf head;           /* as it goes out; kept until an answer begins, for a second try */
-        struct mask *mask;         /* where a secret was added: it is not told back */
-        struct buf masked;         /* of a piece of the body */
-        bool is_head, has_body, chunked, expects, minor0, keep_alive, idempotent;
-        bool upgrade;              /* a WebSocket is asked for and allowed */
+        bool is_head, chunked, expects, minor0, keep_alive, idempotent;
         bool request_done;         /* all of it is read from the guest */
         bool send_failed;          /* upstream takes no more; its answer is awaited */
         bool answer_began;         /* a final response's head went to the guest */

@@ -23,7 +23,7 @@ void http_attach(struct http *h, struct upstream *u) {
         h->state = HTTP_EXCHANGE;
         stream_set_handler(u->stream, &up_handler, h);
         h->bytes_out += h->x.head.len;
-        h->x.audit.bytes_out += h->x.head.len;
+        h->x.x.audit.bytes_out += h->x.head.len;
         h->x.send_failed = stream_write(u->stream, buf_data(&h->x.head), h->x.head.len) < 0;
         stream_read_start(u->stream);
 }
@@ -45,8 +45,8 @@ static void on_opened(void *arg, struct upstream *u, const struct upstream_failu
         if (!u) {
                 struct refusal r = { .reason = f->reason, .rule = f->verdict.rule_name, .host = h->peer.host.name,
                                      .port = h->peer.port, .detail = f->detail[0] ? f->detail : NULL };
-                (void) str_copy(h->x.audit.address, sizeof h->x.audit.address, f->address);
-                h->x.audit.class = f->class;
+                (void) str_copy(h->x.x.audit.address, sizeof h->x.x.audit.address, f->address);
+                h->x.x.audit.class = f->class;
                 http_refuse(h, &r);
         } else
                 http_attach(h, u);
@@ -54,7 +54,7 @@ static void on_opened(void *arg, struct upstream *u, const struct upstream_failu
 }
 
 int http_open(struct http *h) {
-        struct upstream_request req = { .allowed = h->x.verdict, .host = &h->peer.host, .port = h->peer.port,
+        struct upstream_request req = { .allowed = h->x.x.verdict, .host = &h->peer.host, .port = h->peer.port,
                                         .protocol = h->peer.protocol };
         h->state = HTTP_OPENING;
         return upstream_open(h->gw, &req, on_opened, h, &h->opening);
@@ -63,7 +63,7 @@ int http_open(struct http *h) {
 /* ---- what goes wrong ----------------------------------------------------------------------- */
 
 static void fail(struct http *h, const char *detail) {
-        struct refusal r = { .reason = REASON_CONNECT_FAILED, .rule = h->x.audit.rule, .host = h->peer.host.name,
+        struct refusal r = { .reason = REASON_CONNECT_FAILED, .rule = h->x.x.audit.rule, .host = h->peer.host.name,
                              .port = h->peer.port, .detail = detail };
         if (!h->x.answer_began)
                 http_detach(h, false);
@@ -80,7 +80,7 @@ static void cut(struct http *h, const char *detail) {
         }
         /* It had served before, and its server may have closed it just when the request was sent. */
         http_detach(h, false);
-        if (h->x.idempotent && !h->x.has_body && !h->x.retried) {
+        if (h->x.idempotent && !h->x.x.has_body && !h->x.retried) {
                 h->x.retried = true;
                 if (http_open(h) == 0)
                         return;
@@ -137,7 +137,7 @@ static void pass_head(struct http *h, const struct http1_head *head) {
         bool by_length = no_body || head->content_length >= 0;
         if (x->is_head)
                 http1_parser_no_body(h->up->parser);
-        x->audit.status = (uint16_t) head->status;
+        x->x.audit.status = (uint16_t) head->status;
         x->answer_chunked = !by_length && !x->minor0;
         if (!by_length && x->minor0)
                 x->keep_alive = false; /* the end of the connection ends it */
@@ -184,31 +184,31 @@ static void send_piece(struct http *h, const uint8_t *data, size_t n) {
 
 /* `end`: no more comes; what was held back goes out. */
 static void pass_masked(struct http *h, const uint8_t *data, size_t n, bool end) {
-        int r = end ? mask_end(h->x.mask, &h->x.masked) : mask_feed(h->x.mask, data, n, &h->x.masked);
+        int r = end ? mask_end(h->x.x.mask, &h->x.x.masked) : mask_feed(h->x.x.mask, data, n, &h->x.x.masked);
         if (r < 0)
                 http_end(h, true);
         else
-                send_piece(h, buf_data(&h->x.masked), h->x.masked.len);
+                send_piece(h, buf_data(&h->x.x.masked), h->x.x.masked.len);
         if (h->state == HTTP_EXCHANGE)
-                buf_clear(&h->x.masked);
+                buf_clear(&h->x.x.masked);
 }
 
 static void pass_body(struct http *h, const uint8_t *data, size_t n) {
         if (!http_count(h, 0, n))
                 return;
-        if (h->x.mask)
+        if (h->x.x.mask)
                 pass_masked(h, data, n, false);
         else
                 send_piece(h, data, n);
 }
 
 static void finish(struct http *h, bool surplus) {
-        if (h->x.mask) {
+        if (h->x.x.mask) {
                 pass_masked(h, NULL, 0, true);
                 if (h->state != HTTP_EXCHANGE)
                         return;
-                if (mask_count(h->x.mask) > 0)
-                        audit_set_detail(&h->x.audit, "the answer had the secret in it");
+                if (mask_count(h->x.x.mask) > 0)
+                        audit_set_detail(&h->x.x.audit, "the answer had the secret in it");
         }
         if (h->x.answer_chunked && stream_write(h->guest, "0\r\n\r\n", 5) < 0) {
                 http_end(h, true);
@@ -234,7 +234,7 @@ static void pass_on(struct http *h, struct stream *from, struct stream *to, cons
 static void half_closed(struct http *h, struct stream *to) {
         (void) stream_shutdown(to);
         if (h->guest_eof && h->up_ended) {
-                http_record(h, true, h->x.verdict.reason, NULL);
+                http_record(h, true, h->x.x.verdict.reason, NULL);
                 http_end(h, false);
         }
 }
@@ -248,7 +248,7 @@ void http_tunnel_from_guest(struct http *h, const uint8_t *data, size_t n) {
 
 static void begin_tunnel(struct http *h, const struct http1_head *head, const uint8_t *rest, size_t n) {
         _cleanup_buf_ struct buf out = BUF_INIT(2 * LIMIT_HTTP_HEAD), early = { 0 };
-        h->x.audit.status = 101;
+        h->x.x.audit.status = 101;
         h->x.answer_began = true;
         if (write_status(&out, head) < 0 || head_forward_fields(&out, head, skip_field, NULL) < 0 ||
             buf_puts(&out, "Connection: Upgrade\r\nUpgrade: websocket\r\n") < 0 || send_head(h, &out) < 0) {
@@ -277,8 +277,8 @@ static bool goes_on(const struct http *h, const struct upstream *u) {
 
 /* True: it is a final response, or a tunnel; its end is the exchange's. */
 static void on_response(struct http *h, const struct http1_head *head, const uint8_t *rest, size_t n) {
-        mask_head(h->x.mask, head);
-        if (head->status == 101 && h->x.upgrade)
+        mask_head(h->x.x.mask, head);
+        if (head->status == 101 && h->x.x.upgrade)
                 begin_tunnel(h, head, rest, n);
         else if (head->status == 101)
                 fail(h, "an upgrade that nobody asked for");

@@ -75,6 +75,7 @@ static void done(struct upstream_opening *o, struct stream *s) {
         u->host = o->host;
         u->port = o->req.port;
         u->protocol = o->req.protocol;
+        u->http2 = o->req.http2;
         u->address = o->address;
         upstream_cb cb = o->cb;
         void *arg = o->arg;
@@ -82,8 +83,20 @@ static void done(struct upstream_opening *o, struct stream *s) {
         cb(arg, u, NULL);
 }
 
+static bool agreed_on_h2(const struct upstream_opening *o) {
+        const unsigned char *name;
+        unsigned n;
+        SSL_get0_alpn_selected(stream_tls_ssl(o->tls), &name, &n);
+        return n == 2 && memcmp(name, "h2", 2) == 0;
+}
+
 static void on_ready(void *arg, int err, const struct error *e) {
         struct upstream_opening *o = arg;
+        /* A server says so by an alert, or by agreeing on nothing. */
+        if (o->req.http2 && (err == 0 ? !agreed_on_h2(o) : strstr(e->msg, "no application protocol") != NULL)) {
+                fail_with(o, REASON_CONNECT_FAILED, "the server does not speak HTTP/2");
+                return;
+        }
         if (err == 0) {
                 done(o, STEAL(o->tls));
                 return;
@@ -102,7 +115,9 @@ static void on_tls_timeout(uv_timer_t *t) {
 }
 
 static SSL *new_ssl(const struct upstream_opening *o) {
-        static const uint8_t http11[] = "\x08http/1.1";
+        static const uint8_t http11[] = "\x08http/1.1", h2[] = "\x02h2";
+        const uint8_t *offer = o->req.http2 ? h2 : http11;
+        unsigned offer_n = o->req.http2 ? sizeof h2 - 1 : sizeof http11 - 1;
         SSL *ssl = SSL_new(o->gw->upstream_ctx);
         if (!ssl)
                 return NULL;
@@ -114,7 +129,7 @@ static SSL *new_ssl(const struct upstream_opening *o) {
                 ok = SSL_set1_host(ssl, o->host.name) == 1 &&
                      SSL_ctrl(ssl, SSL_CTRL_SET_TLSEXT_HOSTNAME, TLSEXT_NAMETYPE_host_name,
                               (void *) (uintptr_t) o->host.name) == 1; /* the macro for it casts const away */
-        if (!ok || SSL_set_alpn_protos(ssl, http11, sizeof http11 - 1) != 0) {
+        if (!ok || SSL_set_alpn_protos(ssl, offer, offer_n) != 0) {
                 SSL_free(ssl);
                 return NULL;
         }
@@ -278,7 +293,7 @@ void upstream_keep(struct upstream *u) {
 }
 
 bool upstream_fits(const struct upstream *u, const struct upstream_request *req) {
-        if (u->port != req->port || u->protocol != req->protocol || !host_eq(&u->host, req->host))
+        if (u->port != req->port || u->protocol != req->protocol || u->http2 != req->http2 || !host_eq(&u->host, req->host))
                 return false;
         struct policy_verdict v = policy_address(u->gw->policy, &req->allowed, &u->address, req->port, req->protocol,
                                                  u->gw->own, NULL);

@@ -27,6 +27,7 @@ struct upstream {
         enum policy_protocol protocol;
         struct address address;
         uint64_t idle_since_ms;
+        bool http2;
         bool used;                   /* has served a request */
 };
 
@@ -35,6 +36,7 @@ struct upstream_request {
         const struct host *host;     /* copied */
         uint16_t port;
         enum policy_protocol protocol; /* POLICY_HTTP or POLICY_TLS */
+        bool http2;                    /* over TLS: nothing but HTTP/2 will do */
 };
 
 struct upstream_failure {

@@ -12,7 +12,7 @@ from lab import Lab
 def missing():
     if os.geteuid() != 0:
         return 'needs root'
-    for tool in ('nginx', 'dnsmasq', 'nft', 'ip', 'curl', 'openssl'):
+    for tool in ('nginx', 'dnsmasq', 'nft', 'ip', 'curl', 'openssl', 'nghttp', 'nghttpd'):
         if not shutil.which(tool):
             return f'{tool} is not installed'
     return None

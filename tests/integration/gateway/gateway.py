@@ -57,11 +57,11 @@ class Gateway:
         numbers = [s.fileno() for s in socks]
 
         def prepare():
+            lab_module.set_ns(self.lab.fds['world'])
             high = [os.dup(n) for n in numbers]
             high = [os.dup2(n, 100 + i) for i, n in enumerate(high)]
             for i, n in enumerate(high):
                 os.dup2(n, 3 + i)
-            lab_module.set_ns(self.lab.fds['world'])
             os.setgroups([])
             os.setgid(UID)
             os.setuid(UID)

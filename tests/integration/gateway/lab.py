@@ -66,7 +66,9 @@ http {
                     proxy_set_header Connection ""; proxy_pass http://127.0.0.1:9000; }
     location / { }
   }
-  server { listen %(bad)s:443 ssl default_server; server_name selfsigned.test; ssl_certificate %(dir)s/self.crt;
+  server { listen %(web)s:8443 ssl http2; server_name _; ssl_certificate %(dir)s/good.crt; ssl_certificate_key %(dir)s/key.pem;
+           root %(dir)s/www; location /say { return 200 "method=$request_method uri=$request_uri host=$http_host proto=$server_protocol\n"; } }
+  server { listen %(bad)s:443 ssl http2 default_server; server_name selfsigned.test; ssl_certificate %(dir)s/self.crt;
            ssl_certificate_key %(dir)s/key.pem; return 200 "bad\\n"; }
   server { listen %(bad)s:443 ssl; server_name expired.test; ssl_certificate %(dir)s/expired.crt;
            ssl_certificate_key %(dir)s/key.pem; return 200 "bad\\n"; }
@@ -194,8 +196,10 @@ class Lab:
         self.world('dnsmasq', '-k', '-p', '5353', '--listen-address=127.0.0.1', '--bind-interfaces', '--no-resolv', '--no-hosts',
                    '-H', self.path('hosts'), '--log-queries', f'--log-facility={self.dns_log}', '-u', 'root', '-C', '/dev/null',
                    f'--pid-file={self.path("dns.pid")}')
+        self.world('nghttpd', '-a', WEB, '--echo-upload', '--trailer', 'x-end: yes', '-d', self.path('www'), '8444', self.path('key.pem'),
+                   self.path('good.crt'), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self.world(sys.executable, os.path.join(HERE, 'world.py'), self.path('key.pem'), self.path('good.crt'))
-        for ip, port in ((WEB, 80), (WEB, 443), ('127.0.0.1', 9000), ('127.0.0.1', 5353), (WEB, 7000), (WEB, 7007)):
+        for ip, port in ((WEB, 80), (WEB, 443), ('127.0.0.1', 9000), ('127.0.0.1', 5353), (WEB, 7000), (WEB, 7007), (WEB, 8443), (WEB, 8444)):
             wait_for(lambda a=(ip, port): self.world_answers(*a), f'server {ip}:{port}')
 
     def world_answers(self, ip, port):

@@ -125,8 +125,8 @@ def test_expect_refused(gw):
 
 def test_early_answer(gw):
     """A server that answers before it has read the body: the answer arrives, whatever becomes of the body."""
-    s = gw.dial('web.test', 80)
-    s.sendall(b'POST /app/early HTTP/1.1\r\nHost: web.test\r\nContent-Length: 100000000\r\n\r\n')
+    s = gw.dial('web.test', 7005)
+    s.sendall(b'POST /early HTTP/1.1\r\nHost: web.test:7005\r\nContent-Length: 100000000\r\n\r\n')
     s.sendall(b'x' * 100000)
     out, _ = read_all(s)
     assert answer(out)[0] == 413 and out.endswith(b'enough')

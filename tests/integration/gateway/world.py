@@ -57,13 +57,6 @@ class App(http.server.BaseHTTPRequestHandler):
                 self.end_headers()
                 self.close_connection = True
                 return
-        if 'early' in self.path:
-            self.send_response(413)
-            self.send_header('Content-Length', '6')
-            self.end_headers()
-            self.wfile.write(b'enough')
-            self.close_connection = True
-            return
         if 'mirror' in self.path:
             data = self.rfile.read(int(self.headers['Content-Length']))
             self.send_response(200)
@@ -146,6 +139,7 @@ class Raw(socketserver.BaseRequestHandler):
     ODD = {
         b'/both': b'HTTP/1.1 200 OK\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\nabc',
         b'/two': b'HTTP/1.1 200 OK\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabcd',
+        b'/early': b'HTTP/1.1 413 Too much\r\nContent-Length: 6\r\nConnection: close\r\n\r\nenough',
         b'/close': b'HTTP/1.1 200 OK\r\n\r\nuntil the end',
         b'/short': b'HTTP/1.1 200 OK\r\nContent-Length: 30\r\n\r\nshort',
         b'/nothing': b'',

@@ -8,6 +8,7 @@
 #include "audit_queue.h"
 #include "base/cleanup.h"
 #include "base/json.h"
+#include "h2_head.h"
 #include "http_head.h"
 #include "options.h"
 #include "refusal.h"
@@ -57,6 +58,33 @@ static void test_targets(void **state) {
         assert_int_equal(head_write_host(&out, &h, 443, 443), 0);
         assert_int_equal(head_write_host(&out, &h, 8443, 443), 0);
         assert_string_equal(buf_str(&out), "Host: a.test\r\nHost: a.test:8443\r\n");
+}
+
+static void test_h2_head(void **state) {
+        (void) state;
+        struct h2_head h = { .n = 0 };
+        assert_null(h2_head_get(&h, "a"));
+        assert_int_equal(h2_head_add(&h, "a", 1, "1", 1), 0);
+        assert_int_equal(h2_head_add(&h, "b", 1, "", 0), 0);
+        assert_int_equal(h2_head_add(&h, "a", 1, "2", 1), 0);
+        assert_int_equal(h2_head_add(&h, "c", 1, "x\0y", 3), -ENOBUFS); /* would be cut for the next reader */
+        assert_string_equal(h2_head_get(&h, "a"), "1");
+        assert_string_equal(h2_head_get(&h, "b"), "");
+        assert_int_equal(h2_head_count(&h, "a"), 2);
+        nghttp2_nv nv[LIMIT_HTTP_HEADERS];
+        h2_head_nv(&h, nv);
+        assert_int_equal(nv[2].valuelen, 1);
+        assert_memory_equal(nv[2].value, "2", 1);
+        while (h.n < LIMIT_HTTP_HEADERS)
+                assert_int_equal(h2_head_add(&h, "x", 1, "y", 1), 0);
+        assert_int_equal(h2_head_add(&h, "x", 1, "y", 1), -ENOBUFS);
+        h2_head_done(&h);
+        char text[LIMIT_HTTP_HEAD];
+        memset(text, 'a', sizeof text);
+        assert_int_equal(h2_head_add(&h, "n", 1, text, sizeof text - 3), 0);
+        assert_int_equal(h2_head_add(&h, "n", 1, "", 0), -ENOBUFS);
+        assert_int_equal(h.n, 1);
+        h2_head_done(&h);
 }
 
 /* ---- refusals ------------------------------------------------------------------------------ */
@@ -193,7 +221,7 @@ static void test_options(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_fields), cmocka_unit_test(test_targets), cmocka_unit_test(test_refusals),
+                cmocka_unit_test(test_fields), cmocka_unit_test(test_targets), cmocka_unit_test(test_h2_head), cmocka_unit_test(test_refusals),
                 cmocka_unit_test(test_usage),  cmocka_unit_test(test_queue),   cmocka_unit_test(test_options),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
