@@ -34,6 +34,7 @@
 #define CMDLINE_MAX 4096
 #define FREE_FDS 64
 #define NOFILE_HARD 524288 /* as Debian's init has it */
+#define SPARE_PROCESSES 512 /* of the kernel's, which no command gets (a quarter in a small machine) */
 #define BOOT_ID_FILE IDENTITY_DIR "/boot_id"
 
 /* --- early ---------------------------------------------------------------------------------- */
@@ -214,18 +215,23 @@ static void mount_all(void) {
 }
 
 /* So that a fork bomb leaves the agent room to start a command that ends it, and its half of the
- * CPU: with the cpu controller all commands together weigh as much as the agent. */
+ * CPU: with the cpu controller all commands together weigh as much as the agent, and each command as much as any
+ * other. How many processes each may have is for cgroup.c. */
 static void limit_processes(void) {
+        static const char *const parents[] = { BOOT_CGROUP_DIR "/cgroup.subtree_control",
+                                               BOOT_CGROUP_DIR "/cspace/cgroup.subtree_control" };
         (void) mkdir(BOOT_CGROUP_DIR "/cspace", 0755);
-        put(BOOT_CGROUP_DIR "/cgroup.subtree_control", "+pids");
-        put(BOOT_CGROUP_DIR "/cgroup.subtree_control", "+cpu");
+        for (size_t i = 0; i < ARRAY_SIZE(parents); i++) {
+                put(parents[i], "+pids");
+                put(parents[i], "+cpu");
+        }
         _cleanup_free_ char *text = NULL;
         if (fd_read_file_at(AT_FDCWD, "/proc/sys/kernel/threads-max", 64, &text, NULL, NULL) < 0)
                 return;
-        long max = strtol(text, NULL, 10);
-        if (max > 1024) {
+        long max = strtol(text, NULL, 10), spare = max / 4 < SPARE_PROCESSES ? max / 4 : SPARE_PROCESSES;
+        if (max > 0) {
                 char line[32];
-                (void) snprintf(line, sizeof line, "%ld", max - 512);
+                (void) snprintf(line, sizeof line, "%ld", max - spare);
                 put(BOOT_CGROUP_DIR "/cspace/pids.max", line);
         }
 }

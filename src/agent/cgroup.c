@@ -22,6 +22,8 @@
 
 struct cgroups {
         int top_fd, fd;
+        uint64_t pids_total; /* what all commands together may have; 0: no limit is known */
+        int pids_fd;         /* what they have now */
         char name[32];
         unsigned long next;
         struct list spare, lingering;
@@ -34,14 +36,57 @@ struct cgroup {
         int fd, events_fd;
         int procs_fd; /* held, not read: the kernel asks its inode for leave at each clone into the group */
         char name[24];
+        uint64_t pids_max; /* as it was set; 0: never */
         bool killed; /* by cgroup.kill: some kernels kill what is cloned into it later, too */
 };
+
+/* "max", or no such file: no limit. */
+static void find_pids_total(struct cgroups *m) {
+        _cleanup_free_ char *text = NULL;
+        uint64_t total;
+        if (m->fd < 0 || fd_read_file_at(m->fd, "pids.max", 64, &text, NULL, NULL) < 0)
+                return;
+        text[strcspn(text, "\n")] = '\0';
+        if (str_to_u64(text, UINT32_MAX, &total) < 0)
+                return;
+        m->pids_fd = openat(m->fd, "pids.current", O_RDONLY | O_CLOEXEC);
+        if (m->pids_fd >= 0)
+                m->pids_total = total;
+}
+
+uint64_t cgroup_pids_share(uint64_t total, uint64_t used) {
+        uint64_t share = (total > used ? total - used : 0) / CGROUP_PIDS_DIVISOR;
+        uint64_t step = total / CGROUP_PIDS_STEPS;
+        if (step > 0 && share > step)
+                share -= share % step;
+        return share > CGROUP_PIDS_MIN ? share : CGROUP_PIDS_MIN;
+}
+
+/* Set anew for every command, as a group is used again. */
+static void limit_pids(struct cgroup *c) {
+        char text[32];
+        uint64_t used = 0;
+        if (c->m->pids_total == 0)
+                return;
+        ssize_t n = pread(c->m->pids_fd, text, sizeof text - 1, 0);
+        text[n > 0 ? n : 0] = '\0';
+        text[strcspn(text, "\n")] = '\0';
+        if (str_to_u64(text, UINT32_MAX, &used) < 0)
+                used = 0;
+        uint64_t share = cgroup_pids_share(c->m->pids_total, used);
+        if (share == c->pids_max)
+                return;
+        _cleanup_fd_ int fd = openat(c->fd, "pids.max", O_WRONLY | O_CLOEXEC);
+        (void) snprintf(text, sizeof text, "%llu", (unsigned long long) share);
+        if (fd >= 0 && write(fd, text, strlen(text)) > 0)
+                c->pids_max = share;
+}
 
 int cgroups_new(const char *dir, struct cgroups **ret, struct error *err) {
         struct cgroups *m = calloc(1, sizeof *m);
         if (!m)
                 return error_set(err, -ENOMEM, "out of memory");
-        m->top_fd = m->fd = -EBADF;
+        m->top_fd = m->fd = m->pids_fd = -EBADF;
         list_init(&m->spare);
         list_init(&m->lingering);
         *ret = m;
@@ -57,6 +102,7 @@ int cgroups_new(const char *dir, struct cgroups **ret, struct error *err) {
         if (mkdirat(m->top_fd, m->name, 0755) < 0 && errno != EEXIST)
                 return 0;
         m->fd = openat(m->top_fd, m->name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        find_pids_total(m);
         return 0;
 }
 
@@ -76,6 +122,7 @@ void cgroups_free(struct cgroups *m) {
                 destroy(CONTAINER_OF(it, struct cgroup, link));
         LIST_FOREACH(it, &m->lingering)
                 destroy(CONTAINER_OF(it, struct cgroup, link));
+        fd_close(m->pids_fd);
         fd_close(m->fd);
         if (m->name[0]) /* stays while something runs in it */
                 (void) unlinkat(m->top_fd, m->name, AT_REMOVEDIR);
@@ -106,13 +153,18 @@ static struct cgroup *create(struct cgroups *m) {
 }
 
 struct cgroup *cgroup_get(struct cgroups *m) {
+        struct cgroup *c;
         if (m->fd < 0)
                 return NULL;
-        if (list_empty(&m->spare))
-                return create(m);
-        struct cgroup *c = CONTAINER_OF(m->spare.next, struct cgroup, link);
-        list_remove(&c->link);
-        m->n_spare--;
+        if (list_empty(&m->spare)) {
+                c = create(m);
+        } else {
+                c = CONTAINER_OF(m->spare.next, struct cgroup, link);
+                list_remove(&c->link);
+                m->n_spare--;
+        }
+        if (c)
+                limit_pids(c);
         return c;
 }
 

@@ -9,15 +9,26 @@
  *
  * Making a cgroup is not free under emulation, so an empty one is used again; one in which
  * something still runs after its command ended is looked at again whenever another command ends.
+ *
+ * Where all commands together have a limit of processes (boot.c sets it), each gets at its start a share of
+ * what is free then: one that takes all it can, a fork bomb, leaves room for the next, and so on.
  */
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 #include "base/error.h"
 
+#define CGROUP_PIDS_DIVISOR 2 /* a command may have one part in so many of the processes that are free, */
+#define CGROUP_PIDS_STEPS 16  /* rounded to steps of the total, so that the usual start finds its limit set; */
+#define CGROUP_PIDS_MIN 64    /* but never fewer than this */
+
 struct cgroup;
 struct cgroups;
+
+/* How many processes a command may have that starts while used of total are there. */
+uint64_t cgroup_pids_share(uint64_t total, uint64_t used);
 
 /* dir: an existing folder of a cgroup2 mount in which a subfolder may be made, or NULL. */
 int cgroups_new(const char *dir, struct cgroups **ret, struct error *err);

@@ -183,6 +183,8 @@ void proc_output_eof(struct proc *p, struct proc_fd *f) {
                         p->out[i] = NULL;
         proc_fd_free(f);
         finish_if_due(p);
+        if (p->state == PROC_ENDED && p->pins == 0 && !p->out[0] && !p->out[1])
+                procs_ended(p); /* the last that it left behind has gone: may be forgotten */
 }
 
 /* --- start ---------------------------------------------------------------------------------- */
@@ -383,9 +385,10 @@ int proc_start(struct proc *p, struct error *err) {
 /* --- control -------------------------------------------------------------------------------- */
 
 int proc_signal(struct proc *p, int sig) {
-        if (p->state != PROC_RUNNING)
+        bool left_behind = p->state == PROC_ENDED && p->cg && cgroup_populated(p->cg);
+        if (p->state != PROC_RUNNING && !left_behind)
                 return -ESRCH;
-        if (sig == SIGKILL)
+        if (sig == SIGKILL && p->state == PROC_RUNNING)
                 p->killed = true;
         return cgroup_signal_tree(p->cg, p->pid, sig);
 }

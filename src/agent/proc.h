@@ -84,7 +84,7 @@ size_t proc_input_waiting(const struct proc *p); /* bytes taken and not yet writ
 
 int proc_resize(struct proc *p, uint16_t cols, uint16_t rows); /* -ENOTTY without a pty */
 void proc_set_timeout(struct proc *p, uint64_t ms); /* from now; 0: none */
-/* To the whole tree of a running command; -ESRCH otherwise. */
+/* To the whole tree of a command, also to what is left of it after its end; -ESRCH: nothing is. */
 int proc_signal(struct proc *p, int sig);
 /* Kills whatever is left of the tree, also after the end. */
 void proc_kill_tree(struct proc *p, enum proc_reason reason);

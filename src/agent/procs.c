@@ -79,8 +79,10 @@ static void forget(struct proc *p) {
         proc_free(p);
 }
 
+/* With something left running it stays known, so that this can be signalled and killed by its name. */
 static bool idle(const struct proc *p) {
-        return p->state == PROC_ENDED && p->pins == 0 && !p->out[0] && !p->out[1];
+        return p->state == PROC_ENDED && p->pins == 0 && !p->out[0] && !p->out[1] &&
+               !(p->cg && cgroup_populated(p->cg));
 }
 
 /* Forgets what has been kept long enough; the timer runs only while there is something to forget. */
@@ -104,16 +106,24 @@ static void sweep(void *arg) {
         t->sweeping = next != 0;
 }
 
-/* Room for a new command: the oldest ended one that nobody needs makes way. */
+/* Room for a new command: the oldest ended one that nobody needs makes way; one that left something running only
+ * when there is no other, since nobody reads that one's output any more then. */
 static bool make_room(struct procs *t) {
+        struct proc *found = NULL;
         LIST_FOREACH(it, &t->all) {
                 struct proc *p = CONTAINER_OF(it, struct proc, link);
-                if (p->state == PROC_ENDED && p->pins == 0) {
-                        forget(p);
-                        return true;
+                if (p->state != PROC_ENDED || p->pins > 0)
+                        continue;
+                if (idle(p)) {
+                        found = p;
+                        break;
                 }
+                if (!found)
+                        found = p;
         }
-        return false;
+        if (found)
+                forget(found);
+        return found != NULL;
 }
 
 int procs_create(struct procs *t, struct proc_spec *spec, struct proc **ret, struct error *err) {

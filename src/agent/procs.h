@@ -4,7 +4,7 @@
 /*
  * All commands of the sandbox, and the reaping of children: the agent is PID 1 (or a subreaper), so
  * every orphan ends here. An ended command stays known for PROCS_RETAIN_MS, longer while a session
- * pins it.
+ * pins it or something that it left behind runs.
  */
 
 #include <uv.h>

@@ -84,7 +84,8 @@ struct proc *session_proc(struct session *s) {
         return s->p;
 }
 
-void session_delete(struct session *s) {
+/* The session alone; the command is returned. */
+static struct proc *release(struct session *s) {
         struct proc *p = s->p;
         if (s->conn) {
                 static const char gone[] = "{\"code\":\"deleted\",\"message\":\"the process was deleted\"}";
@@ -99,7 +100,11 @@ void session_delete(struct session *s) {
         outlog_done(&s->log);
         timer_free(s->timer);
         free(s);
-        procs_delete(p);
+        return p;
+}
+
+void session_delete(struct session *s) {
+        procs_delete(release(s));
 }
 
 static void timer_over(void *arg) {
@@ -107,8 +112,10 @@ static void timer_over(void *arg) {
         if (proc_state(s->p) == PROC_RUNNING) {
                 s->dropping = true;
                 proc_watch_release(&s->watch);
-        } else
+        } else if (proc_state(s->p) == PROC_PREPARED)
                 session_delete(s);
+        else
+                proc_unpin(release(s)); /* what it left running goes on */
 }
 
 /* Sets the timer that the present state asks for. */

@@ -9,6 +9,9 @@
  * While a client is attached and does not acknowledge, the command is held back when the journal
  * is full. Without a client that lasts SESSION_HOLD_MS; then the oldest output is dropped, so that
  * a forgotten command goes on, and a client that comes later is told with ATTACH_GAP.
+ *
+ * A session that nobody needs any more is forgotten. That ends nothing: what its command left running in the
+ * background goes on until it ends, is killed, or the sandbox ends.
  */
 
 #include "agent.h"

@@ -74,6 +74,14 @@ def run(p, argv, **kw):
     return Result(out, err, end)
 
 
+def pid_of(p, script):
+    """The pid of the running command with that script."""
+    status, body, _ = answer(request(p, 'POST', '/process.Process/List', b'{}',
+                                     {'Content-Type': 'application/json', 'Connect-Protocol-Version': '1'}))
+    assert status == 200, body
+    return next(c['pid'] for c in json.loads(body)['processes'] if script in c['config'].get('args', []))
+
+
 def put(p, path, data):
     status, body, _ = answer(request(p, 'PUT', '/cspace/v1/files?path=' + path, data))
     assert status in (200, 201, 204), (status, body)

@@ -69,6 +69,36 @@ def test_clones_differ_and_leave_the_template_alone(vms, variant):
     assert agent.run(b, ['/bin/cat', '/root/file']).stdout == b'mine\n'
 
 
+def test_fork_bomb_leaves_room_for_a_command(vms):
+    """A command may take a share of the processes, so another one can be started; and a kill ends all of it."""
+    p = vms.ready()
+    total = int(agent.run(p, ['/bin/cat', '/sys/fs/cgroup/cspace/pids.max']).stdout)
+    share = int(agent.run(p, ['/bin/sh', '-c', 'cat /sys/fs/cgroup$(sed s/^0::// /proc/self/cgroup)/pids.max']).stdout)
+    assert total / 4 < share <= total / 2
+    # Its processes hold what they got: that is what keeps others out.
+    script = 'b() { b & b & exec sleep 1000; }; b & while :; do sleep 100; done'
+    d = agent.start(p, ['/bin/sh', '-c', script])
+    end = time.monotonic() + 150
+    while True:
+        r = agent.run(p, ['/bin/sh', '-c', 'cat /sys/fs/cgroup/cspace/pids.current'])
+        assert r.ok, r.stderr
+        if int(r.stdout) > share - 5:
+            break
+        assert time.monotonic() < end, r.stdout
+    assert int(r.stdout) < total
+    assert agent.run(p, ['/bin/sh', '-c', 'for i in 1 2 3; do /bin/true || exit 1; done']).ok
+    bomb = agent.pid_of(p, script)
+    status, body, _ = agent.answer(agent.request(
+        p, 'POST', '/process.Process/SendSignal',
+        json.dumps({'process': {'pid': bomb}, 'signal': 'SIGNAL_SIGKILL'}).encode(),
+        {'Content-Type': 'application/json', 'Connect-Protocol-Version': '1'}))
+    assert status == 200, body
+    d.close()
+    end = time.monotonic() + 60
+    while int(agent.run(p, ['/bin/cat', '/sys/fs/cgroup/cspace/pids.current']).stdout) > 20:
+        assert time.monotonic() < end
+
+
 def sizes(p):
     """Bytes of the disk and of the root filesystem, as the guest sees them."""
     r = agent.run(p, ['/bin/sh', '-c', 'cat /sys/block/vda/size; stat -f -c "%b %S" /'])
