@@ -357,6 +357,12 @@ static void on_exit_frame(struct attach *a, const uint8_t *data, size_t n) {
         over(a, ATTACH_EXITED);
 }
 
+/* Codes of ERROR frames that tell about the way to the command, not about the command: it runs on, and what it
+ * prints is kept (a warden was replaced, cspaced restarts). */
+static bool says_stream_lost(const char *code) {
+        return str_eq(code, "stream_lost") || str_eq(code, "stopping");
+}
+
 static void on_error_frame(struct attach *a, const uint8_t *data, size_t n) {
         _cleanup_json_ json_t *j = NULL;
         const char *code = NULL, *message = NULL;
@@ -365,8 +371,11 @@ static void on_error_frame(struct attach *a, const uint8_t *data, size_t n) {
                 (void) json_read_str(j, "code", false, 63, &code, NULL);
                 (void) json_read_str(j, "message", false, SIZE_MAX, &message, NULL);
         }
-        over_error(a, code ? code : "guest_protocol",
-                   message ? message : "the command ended without an exit status");
+        if (says_stream_lost(code))
+                lost_text(a, message ? message : "the stream to the sandbox was lost");
+        else
+                over_error(a, code ? code : "guest_protocol",
+                           message ? message : "the command ended without an exit status");
 }
 
 static void on_frame(struct attach *a, uint8_t type, const uint8_t *data, size_t n) {

@@ -180,8 +180,10 @@ class Standin:
         # Faults.
         self.break_attach = []      # bytes after which each attach connection in turn is cut
         self.break_input = []       # bytes of received frames after which it is cut
+        self.lose_attach = []       # bytes of output after which each is told that the stream was lost
         self.mute = False           # attach connections answer nothing more
         self.refuse_attach = None   # Refused for every attach
+        self.refuse_next = None     # Refused for every attach but the first to a command
         self.create_delay = 0.0
         self.on_create = lambda spec: None
         self.ttl_max = None
@@ -535,6 +537,8 @@ class Standin:
         p = self.processes.get(parts[4])
         if self.refuse_attach:
             raise self.refuse_attach
+        if self.refuse_next and p and p.proc:
+            raise self.refuse_next
         if not p:
             raise Refused(404, 'process_not_found', f'process "{parts[4]}" does not exist')
         writer.write(b'HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: cspace-attach\r\n\r\n')
@@ -550,6 +554,7 @@ class Link:
         self.server, self.p, self.reader, self.writer, self.sent = server, process, reader, writer, offset
         self.budget = server.break_attach.pop(0) if server.break_attach else None
         self.input_budget = server.break_input.pop(0) if server.break_input else None
+        self.lose_at = server.lose_attach.pop(0) if server.lose_attach else None
 
     async def frame(self, kind, data=b''):
         if self.server.mute:
@@ -618,6 +623,9 @@ class Link:
                 data = data[max(0, self.sent - offset):]
                 await self.frame(kind, struct.pack('>Q', self.sent) + data)
                 self.sent += len(data)
+                if self.lose_at is not None and self.sent >= self.lose_at:
+                    await self.frame(ERROR, b'{"code":"stream_lost","message":"the stream to the sandbox was lost"}')
+                    return
             if p.exit and self.sent == p.end:
                 await self.frame(EXIT, json.dumps(p.exit).encode())
                 self.writer.write_eof()

@@ -94,6 +94,25 @@ def test_output_survives_lost_connections(cli, server, sandbox):
     assert not server.break_attach
 
 
+def test_output_survives_a_lost_guest_stream(cli, server, sandbox):
+    """cspaced says in proper form that the way to the guest broke (its warden was replaced): the command runs on."""
+    server.lose_attach = [0, 30000, 100000]
+    r = cli('exec', sandbox, *sh('for i in $(seq 40000); do echo $i; done; exit 7'), timeout=60)
+    assert r.stdout == b''.join(b'%d\n' % i for i in range(1, 40001))
+    assert r.returncode == 7
+    assert not server.lose_attach
+
+
+def test_lost_guest_stream_is_no_success(cli, server, sandbox):
+    """It does not come back, since the sandbox failed meanwhile."""
+    server.lose_attach = [0]
+    p = cli.start('exec', sandbox, *sh('echo x; exec sleep 100'), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    server.refuse_next = Refused(409, 'sandbox_not_running', 'sandbox "s" is failed')
+    out, err = p.communicate(timeout=40)
+    assert (p.returncode, out) == (125, b'x\n')
+    assert b'exit status is not known' in err
+
+
 def test_input_survives_lost_connections(cli, server, sandbox):
     data = os.urandom(3 << 20)
     server.break_input = [1, 70000, 200000, 900000]
