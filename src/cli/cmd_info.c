@@ -12,14 +12,19 @@
 #include "table.h"
 #include "text.h"
 
+#define PART_TIMEOUT_MS 6000
+
 /* What a part of the sandbox says is left out when it does not answer. */
-static json_t *part(struct client *c, const char *sandbox, const char *what) {
+static json_t *part(struct client *c, const char *sandbox, const char *what, bool *ret_silent) {
         _cleanup_free_ char *id = client_escape(sandbox),
                             *target = mem_printf("/v1/sandboxes/%s/%s", id, what);
         struct api_error e;
         json_t *j = NULL;
 
-        return client_call(c, "GET", target, NULL, 0, &j, &e) == 0 && j ? j : json_null();
+        if (client_call(c, "GET", target, NULL, PART_TIMEOUT_MS, &j, &e) == 0 && j)
+                return j;
+        *ret_silent |= api_error_is(&e, "timeout") || api_error_is(&e, "guest_timeout");
+        return json_null();
 }
 
 static void print_map(const char *name, const json_t *map) {
@@ -121,6 +126,8 @@ static void print(const json_t *s, const json_t *usage, const json_t *commands) 
         if (*member_str(s, "name"))
                 output_field("Name:", member_str(s, "name"));
         output_field("State:", member_str(s, "state"));
+        if (json_is_false(json_object_get(s, "responding")))
+                output_field("Guest:", "does not answer");
         if (*member_str(s, "reason"))
                 output_field("Reason:", member_str(s, "reason"));
         output_field("Template:", member_str(s, "template"));
@@ -147,9 +154,12 @@ static int show(struct client *c, const char *sandbox) {
 
         if (sandbox_get(c, sandbox, &s, &e) < 0)
                 return api_error_print(&e);
-        bool running = str_eq(member_str(s, "state"), "running");
-        usage = running ? part(c, sandbox, "usage") : json_null();
-        commands = running ? part(c, sandbox, "commands") : json_null();
+        bool running = str_eq(member_str(s, "state"), "running"), silent = false, unknown = false;
+        bool answers = running && !json_is_false(json_object_get(s, "responding"));
+        commands = answers ? part(c, sandbox, "commands", &silent) : json_null();
+        if (silent) /* this was the first to notice */
+                json_object_set_new(s, "responding", json_false());
+        usage = running ? part(c, sandbox, "usage", &unknown) : json_null();
         if (!cli()->json) {
                 print(s, usage, commands);
                 return CLI_OK;

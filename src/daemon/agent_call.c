@@ -19,7 +19,7 @@
 #include "wake.h"
 
 #define ANSWER_MAX (4u * 1024 * 1024)
-#define TIMEOUT_MS 60000
+#define TIMEOUT_MS AGENT_TIMEOUT_MS
 
 struct sandbox *agent_sandbox(struct api_req *r) {
         struct sandbox *s = sandbox_find_any(r->app, r->params[0]);
@@ -100,6 +100,7 @@ static enum api_code code_of_errno(int err) {
 
 struct request {
         struct api_req *r;
+        struct sandbox *s;
         struct proxy_call *call;
         agent_reply_cb cb;
         void (*free_arg)(void *);
@@ -110,6 +111,7 @@ static void request_free(struct request *q) {
         if (q->free_arg)
                 q->free_arg(q->arg);
         api_req_unref(q->r);
+        sandbox_unref(q->s);
         free(q);
 }
 
@@ -119,7 +121,10 @@ static void on_answer(void *arg, int err, const struct error *e, int status, con
         _cleanup_json_ json_t *j = NULL;
         struct error own = ERROR_INIT;
         r->on_gone = NULL;
-        if (err < 0)
+        sandbox_heard(r->app, q->s, err != -ETIMEDOUT);
+        if (err == -ETIMEDOUT)
+                api_error(r, API_GUEST_TIMEOUT, AGENT_SILENT_TEXT, AGENT_TIMEOUT_MS / 1000);
+        else if (err < 0)
                 api_error_err(r, code_of_errno(err), e);
         else if (status >= 400)
                 agent_refused(r, status, body, n);
@@ -148,7 +153,7 @@ void agent_request(struct api_req *r, struct sandbox *s, const char *method, con
                 api_error(r, API_INTERNAL, "out of memory");
                 return;
         }
-        *q = (struct request){ .r = api_req_ref(r), .cb = cb, .free_arg = free_arg, .arg = arg };
+        *q = (struct request){ .r = api_req_ref(r), .s = sandbox_ref(s), .cb = cb, .free_arg = free_arg, .arg = arg };
         struct proxy_request p = { .id = s->id,
                                    .method = method,
                                    .target = target,

@@ -28,11 +28,14 @@
 #define IDLE_TIMEOUT_MS 75000
 #define HEAD_TIMEOUT_MS 15000
 #define BODY_TIMEOUT_MS 300000 /* no byte of a request body for this long; streams of input send keepalives */
-#define CONNECTIONS_MAX 8192
+/* Each listener has its own limit: what the network does never keeps a local user out. */
+#define CONNECTIONS_TCP_MAX 8192
+#define CONNECTIONS_UNIX_MAX 2048
+#define STRANGERS_TCP_MAX 1024 /* connections that have not shown a valid key or reached a sandbox yet */
 
 struct api {
         struct app *app;
-        struct http_server *http;
+        struct http_server *http[API_LISTENERS];
         bool (*router)(struct app *app, struct http_x *x);
         struct {
                 const struct api_route *routes;
@@ -171,6 +174,8 @@ static bool authenticate(struct req *q) {
         } else {
                 r->authed = kind && kind->trusted;
         }
+        if (r->authed)
+                http_x_admit(r->x);
         if (r->authed || (r->route->flags & API_FLAG_PUBLIC))
                 return true;
         if (!text && (r->route->flags & API_FLAG_TOKEN))
@@ -216,6 +221,19 @@ static int parse_body(struct req *q) {
         return rc;
 }
 
+/* The target without how long its sender waits for the answer: who asks again may be less patient. */
+static int hash_target(EVP_MD_CTX *hash, const char *target) {
+        size_t path = strcspn(target, "?");
+        int ok = EVP_DigestUpdate(hash, target, path);
+        for (const char *p = target + path; *p && ok == 1;) {
+                size_t n = strcspn(++p, "&"), name = strcspn(p, "=&");
+                if (n > 0 && !(name == 4 && memcmp(p, "wait", 4) == 0))
+                        ok = EVP_DigestUpdate(hash, "&", 1) & EVP_DigestUpdate(hash, p, n);
+                p += n;
+        }
+        return ok == 1 && EVP_DigestUpdate(hash, "", 1) == 1 ? 0 : -ENOMEM;
+}
+
 /* Who and what a request is, for idempotency. */
 static int hash_request(struct req *q) {
         struct api_req *r = &q->pub;
@@ -225,7 +243,7 @@ static int hash_request(struct req *q) {
         q->hash = EVP_MD_CTX_new();
         if (!q->hash || EVP_DigestInit_ex(q->hash, EVP_sha256(), NULL) != 1 ||
             EVP_DigestUpdate(q->hash, h->method, strlen(h->method) + 1) != 1 ||
-            EVP_DigestUpdate(q->hash, h->target, strlen(h->target) + 1) != 1 ||
+            hash_target(q->hash, h->target) < 0 ||
             EVP_DigestUpdate(q->hash, &h->content_length, sizeof h->content_length) != 1 ||
             EVP_DigestUpdate(q->hash, buf_data(&q->body), q->body.len) != 1 ||
             EVP_DigestFinal_ex(q->hash, md, &n) != 1)
@@ -383,8 +401,8 @@ void api_print_routes(const struct api *a) {
                         printf("%s %s\n", a->tables[t].routes[i].method, a->tables[t].routes[i].path);
 }
 
-struct http_server *api_http(struct api *a) {
-        return a->http;
+struct http_server *api_http(struct api *a, enum api_listener from) {
+        return a->http[from];
 }
 
 int api_new(struct app *app, struct api **ret, struct error *err) {
@@ -392,18 +410,27 @@ int api_new(struct app *app, struct api **ret, struct error *err) {
         if (!a)
                 return error_set(err, -ENOMEM, "out of memory");
         a->app = app;
+        const struct {
+                size_t connections, strangers;
+        } max[API_LISTENERS] = {
+                [API_TCP] = { CONNECTIONS_TCP_MAX, STRANGERS_TCP_MAX },
+                [API_UNIX] = { CONNECTIONS_UNIX_MAX, 0 },
+        };
         struct http_server_config cfg = {
                 .on_request = on_request,
                 .arg = a,
                 .idle_timeout_ms = IDLE_TIMEOUT_MS,
                 .head_timeout_ms = HEAD_TIMEOUT_MS,
                 .body_timeout_ms = BODY_TIMEOUT_MS,
-                .max_connections = CONNECTIONS_MAX,
         };
-        int r = http_server_new(app->loop, &cfg, &a->http, err);
-        if (r < 0) {
-                free(a);
-                return r;
+        for (size_t i = 0; i < API_LISTENERS; i++) {
+                cfg.max_connections = max[i].connections;
+                cfg.max_strangers = max[i].strangers;
+                int r = http_server_new(app->loop, &cfg, &a->http[i], err);
+                if (r < 0) {
+                        api_free(a);
+                        return r;
+                }
         }
         *ret = a;
         return 0;
@@ -412,6 +439,7 @@ int api_new(struct app *app, struct api **ret, struct error *err) {
 void api_free(struct api *a) {
         if (!a)
                 return;
-        http_server_free(a->http);
+        for (size_t i = 0; i < API_LISTENERS; i++)
+                http_server_free(a->http[i]);
         free(a);
 }

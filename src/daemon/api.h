@@ -124,7 +124,9 @@ void api_free(struct api *a);
 int api_add_routes(struct api *a, const struct api_route *routes, size_t n, struct error *err);
 /* Called for each request before the routes: true takes the exchange (sandbox traffic). */
 void api_set_router(struct api *a, bool (*fn)(struct app *app, struct http_x *x));
-struct http_server *api_http(struct api *a);
+/* Where connections come in; limits of each are its own. */
+enum api_listener { API_UNIX, API_TCP, API_LISTENERS };
+struct http_server *api_http(struct api *a, enum api_listener from);
 void api_print_routes(const struct api *a); /* "METHOD PATH" lines */
 
 /* Answers; each ends the exchange. body is taken. Nothing happens if the client has gone. */

@@ -45,7 +45,8 @@ static void pass_on(struct api_req *r) {
                                   .target = buf_str(&b),
                                   .access_token = s->token,
                                   .strip_auth = true,
-                                  .errors = PROXY_ERRORS_NATIVE };
+                                  .errors = PROXY_ERRORS_NATIVE,
+                                  .stall_ms = AGENT_TIMEOUT_MS };
         proxy_serve(r->app->proxy, api_take(r), &t);
 }
 

@@ -193,10 +193,36 @@ static void list(struct api_req *r) {
         api_reply(r, 200, json_pack("{s:o, s:s?}", "sandboxes", a, "next_cursor", next[0] ? next : NULL));
 }
 
+struct asked {
+        struct api_req *r;
+        struct sandbox *s;
+};
+
+static void on_answers(void *arg, bool known, bool answers) {
+        struct asked *q = arg;
+        json_t *j = sandbox_to_json(q->s, true);
+        if (j && known && q->s->state == SANDBOX_RUNNING)
+                (void) json_object_set_new(j, "responding", json_boolean(answers));
+        api_reply(q->r, 200, j);
+        api_req_unref(q->r);
+        sandbox_unref(q->s);
+        free(q);
+}
+
 static void get(struct api_req *r) {
         struct sandbox *s = find(r);
-        if (s)
-                api_reply(r, 200, sandbox_to_json(s, true));
+        if (!s)
+                return;
+        struct asked *q = calloc(1, sizeof *q);
+        if (q) {
+                *q = (struct asked){ .r = api_req_ref(r), .s = sandbox_ref(s) };
+                if (sandbox_answers(s, on_answers, q) >= 0)
+                        return;
+                api_req_unref(q->r);
+                sandbox_unref(q->s);
+                free(q);
+        }
+        api_reply(r, 200, sandbox_to_json(s, true));
 }
 
 struct changed {

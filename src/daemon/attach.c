@@ -35,7 +35,7 @@
 #include "wire/attach.h"
 
 #define REFUSAL_MAX 4096
-#define UPGRADE_TIMEOUT_MS 30000
+#define UPGRADE_TIMEOUT_MS AGENT_TIMEOUT_MS
 
 struct attach {
         struct app *app;
@@ -178,6 +178,9 @@ static void on_client_frame(void *arg, uint8_t type, const uint8_t *data, size_t
         struct attach *a = arg;
         _cleanup_buf_ struct buf b = BUF_INIT(ATTACH_PAYLOAD_MAX + ATTACH_HEAD);
         if (type < ATTACH_STDIN || type > ATTACH_PING) {
+                static const char mine[] = "{\"code\":\"protocol_error\",\"message\":\"that is not a frame that a client may "
+                                           "send, or it is too long\"}";
+                (void) attach_client_send(a->client, ATTACH_ERROR, (const uint8_t *) mine, sizeof mine - 1);
                 a->ended = true; /* the client's own mistake is told, and nothing about the command */
                 attach_client_end(STEAL(a->client), ATTACH_END_PROTOCOL);
                 attach_free(a);
@@ -233,6 +236,7 @@ static void join(struct attach *a) {
 static void on_head(void *arg, const struct http1_head *h) {
         struct attach *a = arg;
         a->status = h->status;
+        sandbox_heard(a->app, sandbox_find(a->app, a->sandbox_id), true);
         if (h->status != 101)
                 return;
         a->agent = http_call_upgrade(a->call);
@@ -285,7 +289,10 @@ static void on_dialed(void *arg, int err, struct stream *s) {
 static void on_timeout(void *arg) {
         struct attach *a = arg;
         a->timer = NULL;
-        refuse(a, API_GUEST_TIMEOUT, "the sandbox's agent does not answer");
+        char why[128];
+        (void) snprintf(why, sizeof why, AGENT_SILENT_TEXT, UPGRADE_TIMEOUT_MS / 1000);
+        sandbox_heard(a->app, sandbox_find(a->app, a->sandbox_id), false);
+        refuse(a, API_GUEST_TIMEOUT, why);
 }
 
 static void on_gone(void *arg) {

@@ -11,7 +11,7 @@
 
 #include "io/stream.h"
 
-#define DIAL_TIMEOUT_MS 30000 /* connect and status line together */
+#define DIAL_TIMEOUT_MS 20000 /* connect and status line together; below what clients wait for an answer */
 
 /*
  * Called once, later. err 0: s belongs to the callee. Else s is NULL and err says which kind:

@@ -213,13 +213,13 @@ static int check_exposure(struct app *app, struct error *err) {
 static void on_unix(void *arg, struct stream *s, int fd) {
         struct app *app = arg;
         const struct conn_kind *kind = privilege_peer_trusted(fd) ? &conn_trusted : &conn_untrusted;
-        (void) http_server_add(api_http(app->api), s, (void *) (uintptr_t) kind);
+        (void) http_server_add(api_http(app->api, API_UNIX), s, (void *) (uintptr_t) kind);
 }
 
 static void on_tcp(void *arg, struct stream *s, int fd) {
         (void) fd;
         struct app *app = arg;
-        (void) http_server_add(api_http(app->api), s, (void *) (uintptr_t) &conn_untrusted);
+        (void) http_server_add(api_http(app->api, API_TCP), s, (void *) (uintptr_t) &conn_untrusted);
 }
 
 /* ---- parts --------------------------------------------------------------------------------- */

@@ -24,6 +24,7 @@
 #include "proxy.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -35,6 +36,7 @@
 #include "proxy_internal.h"
 #include "router.h"
 #include "splice.h"
+#include "timer.h"
 
 struct exchange {
         struct guest_user user; /* first: on_drop gets it */
@@ -49,6 +51,8 @@ struct exchange {
         bool request_ended;
         bool answered;  /* the head of an answer is on its way to the client */
         bool upgrading; /* inside http_x_upgrade() */
+        struct timer *stall;
+        uint64_t moved_ms; /* loop time at which something went through, either way */
 };
 
 int proxy_new(uv_loop_t *loop, const char *run_dir, struct proxy **ret, struct error *err) {
@@ -123,6 +127,8 @@ void proxy_refuse_not_found(struct http_x *x, const char *id) {
 
 /* Lets go of the guest side. */
 static void detach(struct exchange *ex) {
+        timer_cancel(ex->stall);
+        ex->stall = NULL;
         guest_dial_cancel(ex->dial);
         ex->dial = NULL;
         http_call_free(ex->call);
@@ -169,9 +175,47 @@ static void exchange_unreachable(struct exchange *ex, int err) {
                 exchange_refuse(ex, 503, "unavailable", "The server is out of memory", false);
         else if (err == -ETIMEDOUT)
                 exchange_refuse(ex, 504, "guest_timeout", "The sandbox did not answer in time", false);
-        else
+        else if (err == -EPROTO && ex->call) {
+                char text[192];
+                (void) snprintf(text, sizeof text, "The answer of port %u of the sandbox is not proper HTTP: %.100s",
+                                ex->t.port, why ? why : "it cannot be read");
+                exchange_refuse(ex, 502, "guest_protocol", text, false);
+        } else
                 exchange_refuse(ex, 502, "guest_unreachable", "The sandbox closed the connection without an answer",
                                 false);
+}
+
+/* --- a guest that does nothing ------------------------------------------------------------- */
+
+static void moved(struct exchange *ex) {
+        ex->moved_ms = uv_now(guests_loop(ex->proxy->guests));
+}
+
+/* Nothing can move because the client does not read, or has not sent what comes next. */
+static bool clients_turn(const struct exchange *ex) {
+        return http_x_queued(ex->x) > 0 || (ex->call && !ex->request_ended && http_call_queued(ex->call) == 0);
+}
+
+static void on_stall(void *arg) {
+        struct exchange *ex = arg;
+        uv_loop_t *loop = guests_loop(ex->proxy->guests);
+
+        ex->stall = NULL;
+        if (!ex->x)
+                return; /* spliced: not ours to judge */
+        if (clients_turn(ex))
+                moved(ex);
+        uint64_t still = uv_now(loop) - ex->moved_ms;
+        if (still < ex->t.stall_ms) {
+                ex->stall = timer_start(loop, ex->t.stall_ms - still, on_stall, ex);
+                return;
+        }
+        char text[128];
+        (void) snprintf(text, sizeof text, AGENT_SILENT_TEXT, (int) (ex->t.stall_ms / 1000));
+        if (ex->answered)
+                exchange_break(ex);
+        else
+                exchange_refuse(ex, 504, "guest_timeout", text, false);
 }
 
 /* --- client to guest ----------------------------------------------------------------------- */
@@ -181,6 +225,7 @@ static void on_x_body(void *arg, const uint8_t *data, size_t n) {
 
         if (!ex->call)
                 return;
+        moved(ex);
         /* -EPIPE: the guest takes no more; what it has to say comes as an answer or an error. */
         int r = http_call_write(ex->call, data, n);
         if (r < 0 && r != -EPIPE)
@@ -193,6 +238,7 @@ static void on_x_end(void *arg) {
         struct exchange *ex = arg;
 
         ex->request_ended = true;
+        moved(ex);
         int r = ex->call ? http_call_end(ex->call) : 0;
         if (r < 0 && r != -EPIPE)
                 exchange_break(ex);
@@ -201,6 +247,7 @@ static void on_x_end(void *arg) {
 static void on_x_drain(void *arg) {
         struct exchange *ex = arg;
 
+        moved(ex);
         if (ex->call)
                 http_call_read_resume(ex->call);
 }
@@ -289,6 +336,7 @@ static void on_call_head(void *arg, const struct http1_head *head) {
 static void on_call_body(void *arg, const uint8_t *data, size_t n) {
         struct exchange *ex = arg;
 
+        moved(ex);
         if (http_x_write(ex->x, data, n) < 0)
                 return exchange_break(ex);
         if (http_x_queued(ex->x) > STREAM_HIGH_WATER)
@@ -312,6 +360,7 @@ static void on_call_end(void *arg) {
 static void on_call_drain(void *arg) {
         struct exchange *ex = arg;
 
+        moved(ex);
         http_x_read_resume(ex->x);
 }
 
@@ -368,10 +417,12 @@ static void on_dialled(void *arg, int err, struct stream *s) {
         struct exchange *ex = arg;
 
         ex->dial = NULL;
-        if (err < 0)
+        if (err < 0) {
                 exchange_unreachable(ex, err);
-        else
-                exchange_send(ex, s);
+                return;
+        }
+        http_x_admit(ex->x); /* whoever knows a running sandbox's id */
+        exchange_send(ex, s);
 }
 
 static void exchange_connect(struct exchange *ex) {
@@ -379,8 +430,10 @@ static void exchange_connect(struct exchange *ex) {
         struct stream *s = ex->t.port == AGENT_PORT && !ex->kept ? guest_take(g) : NULL;
 
         ex->kept = s != NULL;
-        if (s)
+        if (s) {
+                http_x_admit(ex->x);
                 return exchange_send(ex, s);
+        }
         int r = guest_dial(g, ex->t.port, on_dialled, ex, &ex->dial);
         if (r < 0)
                 exchange_unreachable(ex, r);
@@ -415,6 +468,7 @@ static struct exchange *exchange_new(struct proxy *p, struct http_x *x, const st
         ex->t.port = t->port;
         ex->t.strip_auth = t->strip_auth;
         ex->t.errors = t->errors;
+        ex->t.stall_ms = t->stall_ms;
         if (copy_str(t->id, &ex->t.id) < 0 || copy_str(t->target, &ex->t.target) < 0 ||
             copy_str(t->access_token, &ex->t.access_token) < 0 || copy_str(t->peer, &ex->t.peer) < 0) {
                 exchange_free(ex);
@@ -439,6 +493,9 @@ void proxy_serve(struct proxy *p, struct http_x *x, const struct proxy_target *t
         if (r < 0)
                 return exchange_unreachable(ex, r);
         http_x_read_pause(x);
+        moved(ex);
+        if (ex->t.stall_ms)
+                ex->stall = timer_start(guests_loop(p->guests), ex->t.stall_ms, on_stall, ex);
         exchange_connect(ex);
 }
 

@@ -16,6 +16,10 @@
 #include "dial.h"
 #include "io/http_server.h"
 
+/* How long an agent may be silent. Clients wait 30 s: they must be told that it is the guest that does not answer. */
+#define AGENT_TIMEOUT_MS 20000
+#define AGENT_SILENT_TEXT "the guest does not answer: its agent has been silent for %d s"
+
 struct proxy;
 
 /* run_dir: sandboxes are reached at <run_dir>/sandboxes/<id>/data.sock. */
@@ -44,6 +48,7 @@ struct proxy_target {
         bool strip_auth;          /* the Authorization field held an API key: not for the guest */
         const char *peer;         /* client's address for X-Forwarded-For; may be NULL */
         enum proxy_errors errors;
+        unsigned stall_ms;        /* given up when the guest lets so long pass without any progress; 0: never */
 };
 
 /* Answers x, in full or by breaking it off; the caller has not set ops and forgets x. Strings of t
@@ -67,7 +72,7 @@ struct proxy_request {
         const void *body;
         size_t body_n;
         size_t max_answer;    /* a longer body fails the call with -EMSGSIZE */
-        unsigned timeout_ms;  /* for everything together; 0: 30 s */
+        unsigned timeout_ms;  /* for everything together; 0: AGENT_TIMEOUT_MS */
 };
 
 /* Called once, later. err 0: the answer whatever its status is; body is NUL-terminated (not

@@ -4,6 +4,7 @@
  * back was written by the guest and is no more to be believed than anything else from there. */
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,7 +13,7 @@
 #include "io/http_client.h"
 #include "proxy_internal.h"
 
-#define CALL_TIMEOUT_MS 30000
+#define CALL_TIMEOUT_MS AGENT_TIMEOUT_MS
 
 struct proxy_call {
         struct guest_user user; /* first: on_drop gets it */
@@ -108,13 +109,16 @@ static void call_connect(struct proxy_call *c);
 
 static void on_error(void *arg, int err) {
         struct proxy_call *c = arg;
+        const char *reason = http_call_reason(c->call);
+        char why[128];
 
+        (void) snprintf(why, sizeof why, "the answer is not proper HTTP: %.90s", reason ? reason : "");
         http_call_free(c->call);
         c->call = NULL;
         if (c->kept && c->status == 0 && strcmp(c->method, "GET") == 0)
                 call_connect(c);
         else
-                call_fail(c, err, why_unreachable(err));
+                call_fail(c, err, err == -EPROTO ? why : why_unreachable(err));
 }
 
 static const struct http_call_ops call_ops = {

@@ -115,6 +115,7 @@ struct sandbox {
         struct del *del;                 /* flow under way */
         struct watch *watch;             /* of its warden, while it runs */
         struct sandbox_timing timing;
+        uint64_t silent_ms;              /* monotonic: when a request to its agent timed out last; 0: one was answered since */
         int64_t log_window_ms;           /* sandbox_log.c */
         unsigned log_lines;
         unsigned refs;
@@ -196,6 +197,12 @@ int sandbox_set_rules(struct app *app, struct sandbox *s, const struct sandbox_r
 /* New expiry: now + ttl_s; 0 for none. Checks the configured limit (-ERANGE). */
 int sandbox_set_ttl(struct app *app, struct sandbox *s, uint64_t ttl_s, sandbox_durable_cb durable, void *arg,
                     struct error *err);
+/* A request to the agent of s (NULL is fine) was answered, or timed out. */
+void sandbox_heard(struct app *app, struct sandbox *s, bool answered);
+/* Whether the guest answers, as its warden knows by pings; cb comes later and once. known is false when the warden
+ * cannot say (it is being replaced). < 0: s does not run; no callback. */
+typedef void (*sandbox_answers_cb)(void *arg, bool known, bool answers);
+int sandbox_answers(struct sandbox *s, sandbox_answers_cb cb, void *arg);
 /* Replaces ext and writes the row. */
 int sandbox_set_ext(struct app *app, struct sandbox *s, json_t *ext, sandbox_durable_cb durable, void *arg);
 

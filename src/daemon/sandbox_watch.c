@@ -27,6 +27,8 @@
 #define WATCH_RETRY_MS 200
 #define QUERY_TIMEOUT_MS 10000
 #define RESUME_TIMEOUT_MS 60000
+#define ANSWERS_TIMEOUT_MS 2000 /* for the warden to say whether its guest answers */
+#define SILENT_MS 30000         /* a request that timed out says this long that the guest does not answer */
 
 /* ---- failure ------------------------------------------------------------------------------- */
 
@@ -202,4 +204,49 @@ struct warden *sandbox_unwatch_keep(struct sandbox *s) {
 
 void sandbox_unwatch(struct sandbox *s) {
         warden_free(sandbox_unwatch_keep(s));
+}
+
+/* ---- does the guest answer? ---------------------------------------------------------------- */
+
+struct question {
+        struct sandbox *s;
+        sandbox_answers_cb cb;
+        void *arg;
+};
+
+static void on_told(void *arg, int err, const struct error *e, struct ipc_packet *p) {
+        (void) e;
+        struct question *q = arg;
+        struct ipc_warden_state st;
+        bool known = err >= 0 && ipc_warden_state_decode(p->body, p->body_n, &st) >= 0 && strcmp(st.state, "running") == 0;
+        bool silent = q->s->silent_ms && clock_mono_ms() - q->s->silent_ms < SILENT_MS;
+        if (q->cb)
+                q->cb(q->arg, known || silent, known && st.link_up && !silent);
+        sandbox_unref(q->s);
+        free(q);
+}
+
+int sandbox_answers(struct sandbox *s, sandbox_answers_cb cb, void *arg) {
+        if (s->state != SANDBOX_RUNNING || !s->watch || !s->watch->warden)
+                return -ENOTCONN;
+        struct question *q = calloc(1, sizeof *q);
+        if (!q)
+                return -ENOMEM;
+        *q = (struct question){ .s = sandbox_ref(s), .cb = cb, .arg = arg };
+        int r = warden_call(s->watch->warden, IPC_QUERY, NULL, 0, ANSWERS_TIMEOUT_MS, on_told, q, NULL);
+        if (r < 0) {
+                sandbox_unref(s);
+                free(q);
+        }
+        return r;
+}
+
+void sandbox_heard(struct app *app, struct sandbox *s, bool answered) {
+        if (!s)
+                return;
+        s->silent_ms = answered ? 0 : clock_mono_ms();
+        if (answered || s->state != SANDBOX_RUNNING)
+                return;
+        sandbox_log(app, s, "warn", "guest_silent", "the guest does not answer");
+        (void) sandbox_answers(s, NULL, NULL); /* makes the warden send a ping: soon it knows for itself */
 }

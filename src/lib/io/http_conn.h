@@ -16,6 +16,8 @@ enum conn_state {
 struct http_conn {
         struct http_server *server; /* NULL once the server is freed */
         struct http_conn *prev, *next;
+        struct http_conn *newer, *older; /* among strangers */
+        bool stranger;
         struct stream *stream;      /* NULL once closed or taken out */
         void *tag;
         struct http1_parser *parser;
@@ -61,6 +63,8 @@ struct http_x {
 
 /* Runs the connection from the loop, soon. */
 void http_conn_kick(struct http_conn *c);
+/* Takes it off the list of strangers. */
+void http_conn_admit(struct http_conn *c);
 /* Gives the stream up to the caller with what was received beyond the request; c dies. */
 int http_conn_take(struct http_conn *c, struct stream **ret);
 /* Writes a whole answer that no handler makes: an error of the connection itself. */

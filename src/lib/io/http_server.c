@@ -25,13 +25,15 @@
 #define AHEAD_MAX (64u * 1024)          /* read ahead of the exchange under way */
 #define IN_MAX (4u * 1024 * 1024)       /* what one read may add on top is small; a bound all the same */
 #define OVERFLOW_MAX 64                 /* connections being told 503 at a time */
+#define STRANGERS_LOOKED_AT 256         /* for one that can make way */
 #define FLUSH_STALL_MS 30000            /* last answer not taken for so long: give up */
 
 struct http_server {
         struct http_server_config cfg;
         uv_loop_t *loop;
         struct http_conn *conns;
-        size_t n_conns;
+        struct http_conn *newest, *oldest; /* strangers */
+        size_t n_conns, n_strangers;
 };
 
 static void conn_run(struct http_conn *c);
@@ -50,11 +52,31 @@ static void on_handle_closed(uv_handle_t *h) {
         }
 }
 
+void http_conn_admit(struct http_conn *c) {
+        struct http_server *s = c->server;
+        if (!c->stranger || !s)
+                return;
+        c->stranger = false;
+        *(c->newer ? &c->newer->older : &s->newest) = c->older;
+        *(c->older ? &c->older->newer : &s->oldest) = c->newer;
+        s->n_strangers--;
+}
+
+static void add_stranger(struct http_conn *c) {
+        struct http_server *s = c->server;
+        c->stranger = true;
+        c->older = s->newest;
+        *(s->newest ? &s->newest->newer : &s->oldest) = c;
+        s->newest = c;
+        s->n_strangers++;
+}
+
 /* Ends the connection's life in the server. The memory stays until the loop has closed the
  * handles, so that callers on the stack can look at state. */
 static void conn_retire(struct http_conn *c) {
         c->state = CONN_DEAD;
         if (c->server) {
+                http_conn_admit(c);
                 if (c->prev)
                         c->prev->next = c->next;
                 else
@@ -509,10 +531,25 @@ int http_server_new(uv_loop_t *loop, const struct http_server_config *cfg, struc
         return 0;
 }
 
+/* A stranger that asks for nothing makes way. One whose request is under way, or who is being told something, does not;
+ * there are few of those, as strangers are refused at once. */
+static bool make_way(struct http_server *s) {
+        struct http_conn *c = s->oldest;
+        for (unsigned looked = 0; c && looked < STRANGERS_LOOKED_AT; c = c->newer, looked++)
+                if (c->state == CONN_OPEN && !c->x && !c->running) {
+                        conn_close(c, true);
+                        return true;
+                }
+        return false;
+}
+
 int http_server_add(struct http_server *s, struct stream *conn, void *tag) {
-        size_t max = s->cfg.max_connections;
-        bool full = max > 0 && s->n_conns >= max;
-        if (full && s->n_conns >= max + OVERFLOW_MAX) {
+        size_t max = s->cfg.max_connections, strangers = s->cfg.max_strangers;
+        bool full = (max > 0 && s->n_conns >= max) || (strangers > 0 && s->n_strangers >= strangers);
+        if (full && strangers > 0 && make_way(s))
+                full = false;
+        if (full && ((max > 0 && s->n_conns >= max + OVERFLOW_MAX) ||
+                     (strangers > 0 && s->n_strangers >= strangers + OVERFLOW_MAX))) {
                 stream_close(conn);
                 return -EMFILE;
         }
@@ -539,6 +576,7 @@ int http_server_add(struct http_server *s, struct stream *conn, void *tag) {
                 c->next->prev = c;
         s->conns = c;
         s->n_conns++;
+        add_stranger(c);
         stream_set_handler(conn, &conn_handler, c);
         if (full)
                 refuse(c, 503, "too many connections");

@@ -46,6 +46,9 @@ struct http_server_config {
         unsigned body_timeout_ms;  /* no byte of a request body that the handler reads; 0: none */
         unsigned write_timeout_ms; /* no byte of the answer is taken by the peer; 0: none */
         size_t max_connections;    /* further ones get 503 and are closed; 0: none */
+        /* Connections of which no request was admitted (http_x_admit()): when so many are there, or
+         * max_connections of all kinds, the one of them that waits longest for a request makes way; 0: none */
+        size_t max_strangers;
 };
 
 struct http_server;
@@ -59,6 +62,8 @@ void http_server_free(struct http_server *s); /* aborts all */
 
 const struct http1_head *http_x_head(const struct http_x *x); /* valid until the exchange ends */
 void *http_x_conn_tag(const struct http_x *x);
+/* The request's sender is known: its connection is no stranger any more. */
+void http_x_admit(struct http_x *x);
 void http_x_set_ops(struct http_x *x, const struct http_x_ops *ops, void *arg);
 void http_x_read_pause(struct http_x *x);  /* hold the request body back */
 void http_x_read_resume(struct http_x *x);

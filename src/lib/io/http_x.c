@@ -23,6 +23,10 @@ void *http_x_conn_tag(const struct http_x *x) {
         return x->conn->tag;
 }
 
+void http_x_admit(struct http_x *x) {
+        http_conn_admit(x->conn);
+}
+
 void http_x_set_ops(struct http_x *x, const struct http_x_ops *ops, void *arg) {
         x->ops = ops;
         x->arg = arg;

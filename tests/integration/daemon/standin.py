@@ -9,6 +9,7 @@ A test steers it by JSON lines on RUN/standin.sock:
   {"vm_exit": ID, "reason": "..."}     the VM ends: warden event, EXITED
   {"warden_exit": ID}                  the warden's sockets go away
   {"gateway": ID, ...}                 see standin_gateway.py
+  {"silent": ID or null}               that sandbox's guest answers nothing more, or all do again
   {"drop": true}                       all connections from cspaced are cut
   {"unknown": ID}                      makes a placement nobody asked for
   {"state": true}                      what there is, and the requests seen
@@ -39,6 +40,7 @@ VARIANTS = set()
 TEMPLATES = set()
 BUILDS = {}
 CLIENTS = []
+SILENT = set()
 
 
 def new_id():
@@ -181,6 +183,8 @@ class Agent:
         if 'upgrade' in headers:
             self.attach(sock, f, path, query)
             return False
+        while self.sandbox.id in SILENT:
+            time.sleep(0.01)
         status, reply = self.handle(method, path, query, body)
         self.answer(sock, status, reply)
         return True
@@ -362,7 +366,7 @@ class Sandbox:
         elif name == 'QUERY':
             state = 'exited' if self.ended else 'paused' if self.paused else 'running' if self.identity else 'starting'
             conn.reply(name, seq, 'WARDEN_STATE', state=state, reason=self.ended or '', identified=int(bool(self.identity)),
-                       link_up=int(self.link_up))
+                       link_up=int(self.link_up and self.id not in SILENT))
         elif name == 'SNAPSHOT':
             conn.reply(name, seq)
         elif name in ('PAUSE', 'RESUME', 'SAVE'):
@@ -506,6 +510,9 @@ def steer(m):
                 FAULTS.pop(k, None)
                 if v:
                     FAULTS[k] = v
+    elif 'silent' in m:
+        SILENT.clear()
+        SILENT.update([m['silent']] if m['silent'] else [])
     elif 'vm_exit' in m:
         PLACED[m['vm_exit']].end(m.get('reason', 'the VM was killed'))
     elif 'warden_exit' in m:

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
+import contextlib
 import os
+import resource
+import socket
 import subprocess
 
 import pytest
@@ -171,3 +174,21 @@ def test_rights(bare):
     assert (st.st_uid, st.st_gid, st.st_mode & 0o777) == (user.pw_uid, user.pw_gid, 0o660)
     refused = subprocess.run([*argv[:-4], '--user', 'root'], capture_output=True, text=True, timeout=20)
     assert refused.returncode == 1 and 'is root' in refused.stderr
+
+
+def test_strangers_lock_nobody_out(daemon):
+    """Connections that ask for nothing make way for those that do, and are none of the Unix socket's business."""
+    d = daemon
+    key = d.post('/v1/keys', {}).json['key']
+    resource.setrlimit(resource.RLIMIT_NOFILE, (4096, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    known = d.tcp()
+    assert d.get('/v1/host', headers={'X-API-KEY': key}, conn=known).status == 200
+    idle = [socket.create_connection(('127.0.0.1', d.port)) for _ in range(1100)]
+    assert d.get('/v1/host').status == 200
+    assert d.get('/v1/host', headers={'X-API-KEY': key}, conn=d.tcp()).status == 200
+    assert d.get('/v1/host', headers={'X-API-KEY': key}, conn=known).status == 200
+    idle[0].settimeout(10)
+    with contextlib.suppress(ConnectionResetError):
+        assert idle[0].recv(1) == b''
+    for s in idle:
+        s.close()

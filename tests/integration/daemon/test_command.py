@@ -3,6 +3,7 @@ import json
 import os
 import socket
 import struct
+import threading
 import time
 
 import pytest
@@ -140,7 +141,33 @@ def test_odd_frames(box):
     for bad in (b'\x10\0\0\0\0', b'\x01\x7f\0\0\0'):
         a = box.attach(box.box, command(box, 'hang')['process_id'])
         a.sock.sendall(bad)
-        assert EXIT not in [k for k, _ in a.frames()]
+        frames = a.frames()
+        assert EXIT not in [k for k, _ in frames]
+        assert frames[-1][0] == ERROR and json.loads(frames[-1][1])['code'] == 'protocol_error'
+
+
+def test_a_guest_that_hangs(box):
+    """Told as what it is, before clients lose patience (30 s) and take cspaced for broken."""
+    d = box
+    assert d.sandbox(d.box)['responding'] is True
+    d.steer(silent=d.box)
+    assert d.sandbox(d.box)['responding'] is False
+    answers, began = [], time.monotonic()
+    asking = [threading.Thread(target=lambda r=r: answers.append(d.request(*r, timeout=60)))
+              for r in (('POST', f'/v1/sandboxes/{d.box}/commands', {'cmd': 'x'}),
+                        ('GET', f'/v1/sandboxes/{d.box}/files?path=/x'),
+                        ('PUT', f'/v1/sandboxes/{d.box}/files?path=/x', b'y' * 100000))]
+    for t in asking:
+        t.start()
+    for t in asking:
+        t.join()
+    assert 15 < time.monotonic() - began < 27
+    for r in answers:
+        assert (r.status, r.code) == (504, 'guest_timeout'), r
+        assert 'the guest does not answer' in r.json['error']['message']
+    d.steer(silent=None)
+    until(lambda: d.post(f'/v1/sandboxes/{d.box}/commands', {'cmd': 'x'}).status == 201, what='an answer')
+    assert d.sandbox(d.box)['responding'] is True
 
 
 def sanitized(d):

@@ -66,7 +66,7 @@ static int ask(struct rig *g, const char *target, const char *key, const char *b
         struct error e = ERROR_INIT;
         assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair), 0);
         assert_int_equal(stream_from_fd(&g->f->loop, pair[0], &s, &e), 0);
-        assert_int_equal(http_server_add(api_http(g->api), s, (void *) (uintptr_t) &trusted), 0);
+        assert_int_equal(http_server_add(api_http(g->api, API_UNIX), s, (void *) (uintptr_t) &trusted), 0);
         int n = snprintf(text, sizeof text, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %zu\r\n%s%s%sConnection: close\r\n\r\n%s", target,
                          strlen(body), key ? "Idempotency-Key: " : "", key ? key : "", key ? "\r\n" : "", body);
         assert_int_equal(write(pair[1], text, (size_t) n), n);
@@ -118,6 +118,25 @@ static void replies(void **state) {
         assert_int_equal(ask(&g, "/v1/x", "k", "{\"a\":1}"), 201);
         assert_int_equal(ask(&g, "/v1/x", "k", "{\"a\":3}"), 422);
         assert_int_equal(handled, 0);
+        api_free(g.api);
+}
+
+/* How long a client waits is not what it asks for. */
+static void patience(void **state) {
+        struct rig g;
+        open_rig(&g, *state);
+        what = REPLY;
+        assert_int_equal(ask(&g, "/v1/x?wait=30", "k", "{}"), 201);
+        assert_int_equal(ask(&g, "/v1/x?wait=5", "k", "{}"), 201);
+        assert_int_equal(ask(&g, "/v1/x", "k", "{}"), 201);
+        assert_int_equal(ask(&g, "/v1/x?", "k", "{}"), 201);
+        assert_int_equal(handled, 1);
+        assert_int_equal(ask(&g, "/v1/x?name=a", "k", "{}"), 422);
+        assert_int_equal(ask(&g, "/v1/x?waiting=1", "k", "{}"), 422);
+        assert_int_equal(ask(&g, "/v1/x?name=a&wait=1&b=2", "q", "{}"), 201);
+        assert_int_equal(ask(&g, "/v1/x?name=a&b=2&wait", "q", "{}"), 201);
+        assert_int_equal(ask(&g, "/v1/x?name=ab=2", "q", "{}"), 422);
+        assert_int_equal(handled, 2);
         api_free(g.api);
 }
 
@@ -186,7 +205,7 @@ static void requests(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
-                TEST(replies), TEST(operations), TEST(failures), TEST(bad_keys), TEST(requests),
+                TEST(replies), TEST(patience), TEST(operations), TEST(failures), TEST(bad_keys), TEST(requests),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -549,6 +549,53 @@ static void test_no_answer(void **state) {
         }
 }
 
+static void test_garbage_is_named(void **state) {
+        struct result r;
+
+        (void) state;
+        get(&r, ID, PORT_GARBAGE, "/");
+        assert_int_equal(r.status, 502);
+        assert_non_null(strstr(buf_str(&r.body), "The answer of port 1009 of the sandbox is not proper HTTP"));
+        finish(&r);
+        t.target.errors = PROXY_ERRORS_NATIVE;
+        get(&r, ID, PORT_GARBAGE, "/");
+        assert_int_equal(r.status, 502);
+        assert_non_null(strstr(buf_str(&r.body), "\"guest_protocol\""));
+        finish(&r);
+}
+
+/* A guest that does nothing for too long; a client that does nothing has all the time it wants. */
+static void test_stall(void **state) {
+        struct result r;
+
+        (void) state;
+        t.target.errors = PROXY_ERRORS_NATIVE;
+        t.target.stall_ms = 300;
+        get(&r, ID, PORT_SILENT, "/");
+        assert_int_equal(r.status, 504);
+        assert_non_null(strstr(buf_str(&r.body), "\"guest_timeout\""));
+        finish(&r);
+        get(&r, ID, PORT_TRICKLE, "/");
+        assert_int_equal(r.status, 200);
+        assert_true(r.failed);
+        finish(&r);
+
+        begin_on(&r, ID, PORT_HTTP, "POST", "/slow", NULL, 0, 10);
+        for (int i = 0; i < 10; i++) {
+                uint64_t then = uv_hrtime() + 90ULL * 1000 * 1000;
+                while (uv_hrtime() < then)
+                        uv_run(&t.loop, UV_RUN_ONCE);
+                assert_int_equal(http_call_write(r.call, "x", 1), 0);
+                if (i == 4) /* longer than a stall in one piece */
+                        for (then = uv_hrtime() + 700ULL * 1000 * 1000; uv_hrtime() < then;)
+                                uv_run(&t.loop, UV_RUN_ONCE);
+        }
+        assert_int_equal(http_call_end(r.call), 0);
+        run_until(&r.ended, &r.failed);
+        assert_int_equal(r.status, 200);
+        finish(&r);
+}
+
 static void test_half_an_answer(void **state) {
         struct result r;
 
@@ -837,6 +884,7 @@ int main(void) {
         const struct CMUnitTest tests[] = {
                 T(test_forward),      T(test_own_target_and_token), T(test_body_waits_for_the_port),
                 T(test_refused),      T(test_no_answer),            T(test_half_an_answer),
+                T(test_garbage_is_named), T(test_stall),
                 T(test_early),        T(test_upgrade),              T(test_kept_connections),
                 T(test_stale_connection), T(test_drop),             T(test_client_gone),
                 T(test_client_gone_in_silence),

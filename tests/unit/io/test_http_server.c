@@ -970,6 +970,49 @@ static void test_max_connections(void **state) {
         teardown(&f);
 }
 
+static void admit_and_answer(struct fixture *f, struct seen *s) {
+        http_x_admit(s->x);
+        answer_ok(f, s);
+}
+
+/* Whoever was let in keeps its place; of the others the one that waits longest makes way. */
+static void test_strangers(void **state) {
+        (void) state;
+        struct http_server_config cfg = { .max_connections = 3, .max_strangers = 2 };
+        struct fixture f;
+        setup(&f, &cfg);
+        f.on_request = admit_and_answer;
+        say(&f, GET);
+        expect(&f, OK);
+        int known = f.peer, idle[8];
+        for (size_t i = 0; i < 8; i++) { /* 2 of them may stay */
+                idle[i] = connect_peer(&f, NULL);
+                assert_int_equal(http_server_connections(f.server), i < 2 ? 2 + i : 3);
+        }
+        char c;
+        for (size_t i = 0; i < 6; i++)
+                RUN_UNTIL(&f.loop, recv(idle[i], &c, 1, MSG_DONTWAIT) != -1 || errno == ECONNRESET);
+        assert_int_equal(recv(idle[6], &c, 1, MSG_DONTWAIT), -1);
+        assert_int_equal(errno, EAGAIN);
+        f.peer = known;
+        buf_clear(&f.got);
+        say(&f, GET);
+        expect(&f, OK);
+        f.peer = idle[7];
+        buf_clear(&f.got);
+        say(&f, GET);
+        expect(&f, OK); /* and is one of those that stay from here on */
+        int third = connect_peer(&f, NULL);
+        RUN_UNTIL(&f.loop, recv(idle[6], &c, 1, MSG_DONTWAIT) != -1 || errno == ECONNRESET);
+        assert_int_equal(recv(third, &c, 1, MSG_DONTWAIT), -1);
+        assert_int_equal(errno, EAGAIN);
+        close(known);
+        close(third);
+        for (size_t i = 0; i < 7; i++)
+                close(idle[i]);
+        teardown(&f);
+}
+
 static void tag_answer(struct fixture *f, struct seen *s) {
         (void) f;
         const char *tag = http_x_conn_tag(s->x);
@@ -1033,6 +1076,7 @@ int main(void) {
                 cmocka_unit_test(test_upgrade_refused),
                 cmocka_unit_test(test_timeouts),
                 cmocka_unit_test(test_max_connections),
+                cmocka_unit_test(test_strangers),
                 cmocka_unit_test(test_tag),
                 cmocka_unit_test(test_no_busy_loop),
         };
