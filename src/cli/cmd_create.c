@@ -17,16 +17,17 @@ static bool quiet, no_wait;
 struct create {
         struct client *c;
         int signum;
+        bool waiting; /* for the operation: nothing is lost by ending that at once */
 };
 
 /* Ctrl-C while the sandbox is being made takes it back. */
 static void on_signal(void *arg, int signum) {
         struct create *cr = arg;
 
+        if (cr->signum || cr->waiting)
+                client_interrupt(cr->c);
         if (!cr->signum)
                 cr->signum = signum;
-        else
-                client_interrupt(cr->c);
 }
 
 static int undo(struct create *cr, struct sandbox_created *s) {
@@ -55,13 +56,6 @@ static int print(const struct sandbox_created *s, uint64_t ms) {
         return CLI_OK;
 }
 
-static void on_wait_signal(void *arg, int signum) {
-        struct create *cr = arg;
-
-        cr->signum = signum;
-        client_interrupt(cr->c);
-}
-
 static int create(struct create *cr, struct sandbox_created *s) {
         static const int list[] = { SIGINT, SIGTERM, SIGHUP, 0 };
         uint64_t begin = clock_mono_ms();
@@ -69,18 +63,17 @@ static int create(struct create *cr, struct sandbox_created *s) {
 
         struct signals *signals = signals_new(client_loop(cr->c), list, on_signal, cr);
         int r = sandbox_create(cr->c, &o, s, &e);
+        /* Watched without a gap: one that is caught while the watch ends would be lost. */
+        cr->waiting = true;
+        bool wait = r == 0 && !no_wait && !cr->signum;
+        int w = wait ? sandbox_wait(cr->c, s, &e) : 0;
         signals_free(signals);
         if (cr->signum)
                 return undo(cr, s);
         if (r < 0)
                 return api_error_print(&e);
-        if (!no_wait) {
-                signals = signals_new(client_loop(cr->c), list, on_wait_signal, cr);
-                r = sandbox_wait(cr->c, s, &e);
-                signals_free(signals);
-                if (cr->signum)
-                        return undo(cr, s);
-                if (r < 0) {
+        if (wait) {
+                if (w < 0) {
                         int rc = api_error_print(&e);
                         client_resume(cr->c);
                         (void) sandbox_delete(cr->c, s->id, &e); /* a failed one serves nobody */

@@ -13,7 +13,7 @@
 static struct exec_options exec_opts;
 static struct exec_options shell_opts;
 static bool background;
-static const char *attach_to;
+static const char *attach_to, *exec_attach_to;
 
 static int stream(struct client *c, const struct exec_options *o, const char *sandbox, int argc,
                   char **argv) {
@@ -39,35 +39,39 @@ static int start_only(struct client *c, const char *sandbox, int argc, char **ar
                 printf("{\"process_id\":\"%s\"}\n", process);
         else
                 printf("%s\n", process);
+        if (exec_opts.tty)
+                cli_note("`cspace shell --attach %s %s` attaches to it, `cspace kill %s %s` ends it", process, sandbox, sandbox, process);
+        else
+                cli_note("`cspace exec --attach %s %s` shows its output, `cspace kill %s %s` ends it", process, sandbox, sandbox, process);
         return CLI_OK;
+}
+
+static int attach_again(struct client *c, const char *sandbox, const char *process, const struct exec_options *o) {
+        _cleanup_free_ char *target = exec_target(sandbox, process);
+        const struct exec_stream s = { .client = c, .sandbox = sandbox, .process = process, .target = target, .options = o };
+
+        return exec_stream(&s, NULL);
 }
 
 static int run_exec(int argc, char **argv) {
         struct error err = ERROR_INIT;
         struct client *c = NULL;
 
+        if (argc < 2 && !exec_attach_to)
+                return cli_usage("COMMAND is missing: cspace exec %s", command_exec.synopsis);
+        if (exec_attach_to && (argc > 1 || background))
+                return cli_usage("--attach goes on with a command; none can be started beside it");
+        exec_opts.no_stdin |= exec_attach_to != NULL; /* what it was started with is at its end */
         int rc = background ? CLI_OK : exec_check_terminal(&exec_opts);
         if (rc != CLI_OK)
                 return rc;
         if (client_new(&c, &err) < 0)
                 return cli_fail_err(&err);
-        rc = background ? start_only(c, argv[0], argc - 1, argv + 1)
-                        : stream(c, &exec_opts, argv[0], argc - 1, argv + 1);
+        rc = exec_attach_to ? attach_again(c, argv[0], exec_attach_to, &exec_opts)
+             : background   ? start_only(c, argv[0], argc - 1, argv + 1)
+                            : stream(c, &exec_opts, argv[0], argc - 1, argv + 1);
         client_free(c);
         return rc;
-}
-
-static int attach_again(struct client *c, const char *sandbox) {
-        _cleanup_free_ char *target = exec_target(sandbox, attach_to);
-        const struct exec_stream s = {
-                .client = c,
-                .sandbox = sandbox,
-                .process = attach_to,
-                .target = target,
-                .options = &shell_opts,
-        };
-
-        return exec_stream(&s, NULL);
 }
 
 static int run_shell(int argc, char **argv) {
@@ -82,7 +86,7 @@ static int run_shell(int argc, char **argv) {
                 return cli_usage("stdin is not a terminal; `cspace exec %s -- COMMAND` needs none", argv[0]);
         if (client_new(&c, &err) < 0)
                 return cli_fail_err(&err);
-        int rc = attach_to ? attach_again(c, argv[0]) : stream(c, &shell_opts, argv[0], argc - 1, argv + 1);
+        int rc = attach_to ? attach_again(c, argv[0], attach_to, &shell_opts) : stream(c, &shell_opts, argv[0], argc - 1, argv + 1);
         client_free(c);
         return rc;
 }
@@ -93,6 +97,8 @@ static const struct opt opts_exec[] = {
         { "timeout", 0, OPT_SECONDS, &exec_opts.timeout_s, "TIME",
           "Kill the command after so long; exit code 124.", COMPLETE_NONE, 1, 0 },
         { "detach", 'd', OPT_FLAG, &background, NULL, "Start it, print its process id, and leave it running.",
+          COMPLETE_NONE, 0, 0 },
+        { "attach", 0, OPT_STRING, &exec_attach_to, "PROCESS", "Show the output of a command that was detached, from its begin, and wait for it.",
           COMPLETE_NONE, 0, 0 },
         { "escape", 0, OPT_STRING, &exec_opts.escape, "CHAR",
           "Key for cspace itself at the start of a line (~), or \"none\"; with --tty.", COMPLETE_NONE, 0, 0 },
@@ -110,7 +116,7 @@ const struct command command_exec = {
                 "  cspace exec SANDBOX -- uname -a\n"
                 "  cspace exec SANDBOX -- sha256sum < big.img",
         .opts = opts_exec,
-        .min_args = 2,
+        .min_args = 1,
         .max_args = -1,
         .command_at = 1,
         .args = { COMPLETE_SANDBOX, COMPLETE_NONE },

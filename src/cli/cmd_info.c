@@ -95,7 +95,9 @@ static void print_commands(const json_t *commands) {
                         text = mem_printf("%s %s", old, json_string_value(a) ? json_string_value(a) : "");
                 }
                 table_cell(t, member_str(one, "process_id"));
-                if (json_is_object(exit) && *member_str(exit, "signal"))
+                if (json_is_object(exit) && str_eq(member_str(exit, "reason"), "timeout"))
+                        table_cell(t, "timed out");
+                else if (json_is_object(exit) && *member_str(exit, "signal"))
                         table_cell(t, member_str(exit, "signal"));
                 else if (json_is_object(exit) && member_int(exit, "exitCode", -1) < 0)
                         table_cell(t, "not started");

@@ -68,6 +68,17 @@ static void print_line(struct logs *l, const char *line) {
         putchar('\n');
 }
 
+/* Its lines went with it; that it is gone is seen all the same. */
+static void print_deleted(struct logs *l) {
+        char now[RFC3339_SIZE];
+
+        clock_rfc3339(clock_real_ms(), now);
+        _cleanup_json_ json_t *j = json_pack("{s:s, s:s, s:s}", "time", now, "level", "info", "event", "deleted");
+        _cleanup_free_ char *text = j ? json_dumps(j, JSON_COMPACT) : NULL;
+        if (text)
+                print_line(l, text);
+}
+
 static int read_once(struct client *c, struct logs *l, const char *sandbox, int64_t from_ms,
                      struct api_error *e) {
         _cleanup_free_ char *id = client_escape(sandbox);
@@ -130,7 +141,9 @@ static int run(int argc, char **argv) {
         for (;;) {
                 if (read_once(c, &l, argv[0], from, &e) < 0) {
                         /* Followed to its end. */
-                        if (!(seen && api_error_is(&e, "sandbox_not_found")))
+                        if (seen && api_error_is(&e, "sandbox_not_found"))
+                                print_deleted(&l);
+                        else
                                 rc = api_error_print(&e);
                         break;
                 }

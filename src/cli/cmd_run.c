@@ -66,6 +66,15 @@ static int stopped(const struct run *r) {
         return CLI_SIGNAL + r->signum;
 }
 
+/* `cspace run base python3`, as other tools have it. */
+static void hint_template(struct client *c, const char *word) {
+        _cleanup_free_ char *ref = client_escape(word), *target = mem_printf("/v1/templates/%s", ref);
+        struct api_error e;
+
+        if (client_call(c, "GET", target, NULL, 0, NULL, &e) == 0)
+                cli_note("\"%s\" is a template: cspace run --template %s -- COMMAND", word, word);
+}
+
 static int run_in_sandbox(struct run *r, int argc, char **argv) {
         _cleanup_free_ char *process = NULL, *target = NULL;
         struct api_error e;
@@ -83,8 +92,11 @@ static int run_in_sandbox(struct run *r, int argc, char **argv) {
                 .started_us = &r->started_us,
         };
         r->phase = PHASE_STREAM;
-        int rc = exec_stream(&s, NULL);
+        struct attach_result result = { 0 };
+        int rc = exec_stream(&s, &result);
         r->exited_us = clock_mono_us();
+        if (result.end == ATTACH_FAILED && api_error_is(&result.err, "command_not_found") && !sandbox_opts.template)
+                hint_template(r->c, argv[0]);
         return rc;
 }
 

@@ -49,7 +49,7 @@ static void print(const json_t *list) {
                 const json_t *names = json_object_get(tmpl, "names");
 
                 if (json_array_size(names) == 0 && !quiet)
-                        add_row(t, tmpl, NULL);
+                        add_row(t, tmpl, str_eq(member_str(tmpl, "state"), "building") ? "(building)" : NULL);
                 json_array_foreach(names, k, name) {
                         const char *n = json_string_value(name) ? json_string_value(name) : "";
                         if (!quiet) {

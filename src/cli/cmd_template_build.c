@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/limits.h"
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/id.h"
@@ -287,9 +288,9 @@ static const struct opt opts[] = {
           0, 0 },
         { "disk", 0, OPT_SIZE, &disk, "SIZE", "Size of the disk.", COMPLETE_NONE, 1, 0 },
         { "memory", 'm', OPT_SIZE, &memory, "SIZE", "Memory of the size that is prepared at once.",
-          COMPLETE_NONE, 1, 0 },
+          COMPLETE_NONE, (uint64_t) LIMIT_MEMORY_MIN_MB << 20, (uint64_t) LIMIT_MEMORY_MAX_MB << 20 },
         { "cpus", 'c', OPT_UINT, &cpus, "N", "CPUs of the size that is prepared at once.", COMPLETE_NONE, 1,
-          0 },
+          LIMIT_CPUS_MAX },
         { "timeout", 0, OPT_SECONDS, &timeout_s, "TIME", "Give up after so long.", COMPLETE_NONE, 1, 0 },
         { "quiet", 'q', OPT_FLAG, &quiet, NULL, "Print the digest alone.", COMPLETE_NONE, 0, 0 },
         OPT_END,

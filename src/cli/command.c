@@ -25,6 +25,8 @@ const struct command *const command_table[] = {
         &command_shell,
         &command_cp,
         &command_logs,
+        &command_kill,
+        &command_ttl,
         &command_policy_get,
         &command_policy_set,
         &command_policy_check,

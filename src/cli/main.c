@@ -34,11 +34,32 @@ static const char *non_empty(const char *s) {
         return s && *s ? s : NULL;
 }
 
+/* The operand at this place of a synopsis: a word in capitals that is in no brackets, or the one before "...". */
+static size_t operand_name(const char *synopsis, int index, const char **ret) {
+        int depth = 0;
+
+        for (const char *p = synopsis; *p;) {
+                size_t n = strspn(p, "ABCDEFGHIJKLMNOPQRSTUVWXYZ");
+
+                depth += *p == '[';
+                depth -= *p == ']';
+                if (n > 1 && depth == 0 && index-- == 0) {
+                        *ret = p;
+                        return n;
+                }
+                p += n ? n : 1;
+        }
+        return 0;
+}
+
 static int check_operands(const struct command *c, int n, char **argv) {
+        const char *name = NULL;
+        size_t len = n < c->min_args ? operand_name(c->synopsis, n, &name) : 0;
+
+        if (len)
+                return cli_usage("%.*s is missing: cspace %s %s", (int) len, name, c->name, c->synopsis);
         if (n < c->min_args)
-                return cli_usage(n == 0 ? "an argument is missing: cspace %s %s"
-                                        : "more arguments are needed: cspace %s %s",
-                                 c->name, c->synopsis);
+                return cli_usage("an argument is missing: cspace %s %s", c->name, c->synopsis);
         if (c->max_args >= 0 && n > c->max_args)
                 return cli_usage("argument \"%s\" is one too many", argv[c->max_args]);
         return CLI_OK;

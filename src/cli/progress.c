@@ -19,6 +19,9 @@
 struct progress {
         bool terminal, lines, drawn;
         char *last; /* step */
+        char *shown; /* what stands on the terminal */
+        const char *prefix; /* what is announced; NULL: nothing, or done */
+        char *announcement;
         uint64_t began_ms, drawn_ms;
 };
 
@@ -41,16 +44,27 @@ static bool due(struct progress *p) {
         return true;
 }
 
+/* One that fills the last column would be two lines on some terminals, and what is drawn next would leave the first
+ * behind. What says least stands last, and is cut. */
 static void draw(struct progress *p, const char *line) {
         unsigned columns = text_columns(STDERR_FILENO);
-        size_t n = strlen(line);
 
-        /* Cut by bytes only where each is a column. */
-        if (text_width(line) >= columns && text_width(line) == n)
-                n = columns > 1 ? columns - 1 : 0;
-        fprintf(stderr, "\r\033[K%.*s", (int) n, line);
+        if (p->drawn && str_eq(p->shown, line))
+                return;
+        free(p->shown);
+        p->shown = mem_dup(line);
+        fprintf(stderr, "\r\033[K%.*s", (int) text_fit(line, columns > 1 ? columns - 1 : 0), line);
         fflush(stderr);
         p->drawn = true;
+}
+
+/* "12 s left"; "" when it is not known, or as good as over. */
+static void time_left(int64_t s, char out[TEXT_SIZE]) {
+        out[0] = '\0';
+        if (s > 0 && s < 60)
+                (void) snprintf(out, TEXT_SIZE, "%lld s left", (long long) s);
+        else if (s >= 60)
+                (void) snprintf(out, TEXT_SIZE, "%lld min left", (long long) (s + 30) / 60);
 }
 
 static void bar(char out[PROGRESS_BAR + 3], int percent) {
@@ -63,9 +77,19 @@ static void bar(char out[PROGRESS_BAR + 3], int percent) {
         out[PROGRESS_BAR + 2] = '\0';
 }
 
+void progress_announce(struct progress *p, const char *prefix, const char *text) {
+        free(p->announcement);
+        p->announcement = mem_dup(text);
+        p->prefix = prefix;
+}
+
 void progress_step(struct progress *p, const char *step, int percent, int64_t eta_s) {
         _cleanup_free_ char *safe = text_safe(step);
 
+        if (p->prefix && str_has_prefix(step, p->prefix) && !p->terminal) {
+                cli_note("%s", p->announcement);
+                p->prefix = NULL;
+        }
         if (p->lines && !str_eq(p->last, safe)) {
                 free(p->last);
                 p->last = mem_dup(safe);
@@ -75,15 +99,14 @@ void progress_step(struct progress *p, const char *step, int percent, int64_t et
                 return;
         char b[PROGRESS_BAR + 3], left[TEXT_SIZE];
         if (percent < 0) {
-                text_duration(clock_mono_ms() - p->began_ms, left);
-                _cleanup_free_ char *line = mem_printf("%s ... %s", safe, left);
+                (void) snprintf(left, sizeof left, "%llu s", (unsigned long long) (clock_mono_ms() - p->began_ms) / 1000);
+                _cleanup_free_ char *line = mem_printf("%s  %s ...", left, safe);
                 draw(p, line);
                 return;
         }
         bar(b, percent > 100 ? 100 : percent);
-        text_duration(eta_s > 0 ? (uint64_t) eta_s * 1000 : 0, left);
-        _cleanup_free_ char *line = eta_s >= 0 ? mem_printf("%s %3d %%  %s, %s left", b, percent, safe, left)
-                                               : mem_printf("%s %3d %%  %s", b, percent, safe);
+        time_left(eta_s, left);
+        _cleanup_free_ char *line = mem_printf("%s %3d %%%s%s  %s", b, percent, *left ? "  " : "", left, safe);
         draw(p, line);
 }
 
@@ -104,9 +127,9 @@ void progress_bytes(struct progress *p, const char *what, uint64_t done, uint64_
         }
         int percent = (int) ((double) done * 100 / (double) total);
         bar(b, percent);
-        text_duration(per_s ? (total - done) / per_s * 1000 : 0, left);
+        time_left(per_s ? (int64_t) ((total - done) / per_s) : -1, left);
         _cleanup_free_ char *line =
-                mem_printf("%s %3d %%  %s  %s, %s/s, %s left", b, percent, safe, size, rate, left);
+                mem_printf("%s %3d %%%s%s  %s  %s, %s/s", b, percent, *left ? "  " : "", left, safe, size, rate);
         draw(p, line);
 }
 
@@ -123,5 +146,7 @@ void progress_free(struct progress *p) {
                 return;
         progress_clear(p);
         free(p->last);
+        free(p->announcement);
+        free(p->shown);
         free(p);
 }

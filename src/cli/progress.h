@@ -12,6 +12,8 @@
 struct progress;
 /* lines: print steps also where there is no terminal. */
 struct progress *progress_new(bool lines);
+/* Where there is no terminal: a step that begins with prefix is announced by text, once. */
+void progress_announce(struct progress *p, const char *prefix, const char *text);
 /* percent and eta_s: -1 when not known. */
 void progress_step(struct progress *p, const char *step, int percent, int64_t eta_s);
 /* Bytes moved; total 0 when not known. */

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sandbox.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cleanup.h"
 #include "base/str.h"
 #include "exec.h"
 #include "mem.h"
 #include "operation.h"
+#include "output.h"
 #include "policy_option.h"
 
 #define MIB (1024u * 1024)
@@ -41,6 +44,8 @@ static int add_time(json_t *body, const char *key, const char *option, const cha
                 return 0;
         if (str_to_seconds(text, &s) < 0)
                 return api_error_set(e, "usage", "--%s \"%s\" is not a time; write it as 30s, 5m or 2h", option, text);
+        if (s > LIMIT_TTL_MAX_S)
+                return api_error_set(e, "usage", "--%s \"%s\" is more than %llud", option, text, LIMIT_TTL_MAX_S / 86400);
         return json_object_set_new(body, key, json_integer((json_int_t) s));
 }
 
@@ -96,14 +101,35 @@ static json_t *create_body(const struct sandbox_options *o, struct api_error *e)
         return STEAL(body);
 }
 
+/* The host may allow less than the options do, and says so in the words of its API. */
+void sandbox_error_words(struct api_error *e) {
+        static const struct {
+                const char *api, *option;
+        } words[] = { { "\"memory_mb\"", "--memory (in MiB)" }, { "\"disk_mb\"", "--disk (in MiB)" }, { "\"cpus\"", "--cpus" },
+                      { "\"ttl_s\"", "--ttl (in seconds)" },   { "\"idle_s\"", "--idle (in seconds)" } };
+
+        for (size_t i = 0; i < ARRAY_SIZE(words); i++) {
+                const char *at = strstr(e->message, words[i].api);
+                if (!at)
+                        continue;
+                _cleanup_free_ char *text = mem_printf("%.*s%s%s", (int) (at - e->message), e->message, words[i].option,
+                                                       at + strlen(words[i].api));
+                (void) snprintf(e->message, sizeof e->message, "%s", text);
+        }
+}
+
 int sandbox_create(struct client *c, const struct sandbox_options *o, struct sandbox_created *ret,
                    struct api_error *e) {
         _cleanup_json_ json_t *body = create_body(o, e), *answer = NULL;
         json_t *sandbox = NULL, *op = NULL;
         const char *id = NULL, *op_id = NULL;
 
-        if (!body || client_call(c, "POST", "/v1/sandboxes", body, 0, &answer, e) < 0)
+        if (!body)
                 return -1;
+        if (client_call(c, "POST", "/v1/sandboxes", body, 0, &answer, e) < 0) {
+                sandbox_error_words(e);
+                return -1;
+        }
         if (json_read_obj(answer, "sandbox", true, &sandbox, NULL) < 0 ||
             json_read_str(sandbox, "id", true, 256, &id, NULL) < 0 ||
             json_read_obj(answer, "operation", true, &op, NULL) < 0 ||
@@ -117,7 +143,11 @@ int sandbox_create(struct client *c, const struct sandbox_options *o, struct san
 
 int sandbox_wait(struct client *c, struct sandbox_created *s, struct api_error *e) {
         struct progress *p = progress_new(false);
+        _cleanup_free_ char *text = mem_printf(
+                "preparing %s for %lldM/%lld: takes up to a minute, once", member_str(s->sandbox, "template"),
+                (long long) member_int(s->sandbox, "memory_mb", 0), (long long) member_int(s->sandbox, "cpus", 0));
 
+        progress_announce(p, "preparing", text);
         int r = operation_wait(c, s->operation, p, NULL, e);
         progress_free(p);
         return r;

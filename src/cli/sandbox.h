@@ -3,6 +3,7 @@
 
 /* Creating and deleting a sandbox; shared by run, create and rm. */
 
+#include "base/limits.h"
 #include "client.h"
 #include "opts.h"
 
@@ -21,8 +22,8 @@ struct sandbox_options {
           COMPLETE_TEMPLATE, 0,   0 },                                                                       \
                 { "memory",      'm',    OPT_SIZE,                                                           \
                   &(o).memory,   "SIZE", "Memory, as 512M or 2G. A size not used before is prepared first.", \
-                  COMPLETE_NONE, 1,      0 },                                                                \
-                { "cpus", 'c', OPT_UINT, &(o).cpus, "N", "Virtual CPUs.", COMPLETE_NONE, 1, 0 },             \
+                  COMPLETE_NONE, (uint64_t) LIMIT_MEMORY_MIN_MB << 20, (uint64_t) LIMIT_MEMORY_MAX_MB << 20 },                                                                \
+                { "cpus", 'c', OPT_UINT, &(o).cpus, "N", "Virtual CPUs.", COMPLETE_NONE, 1, LIMIT_CPUS_MAX },             \
                 { "disk",        0, OPT_SIZE, &(o).disk, "SIZE", "Disk, at least that of the template.",     \
                   COMPLETE_NONE, 1, 0 },                                                                     \
                 { "name",        0, OPT_STRING, &(o).name, "NAME", "A name that can stand for the id.",      \
@@ -53,6 +54,8 @@ struct sandbox_created {
 };
 void sandbox_created_done(struct sandbox_created *s);
 
+/* Names of the API in a message become those of the options. */
+void sandbox_error_words(struct api_error *e);
 /* Asks for it; returns when the sandbox has an id. Then sandbox_wait() waits until it runs. */
 int sandbox_create(struct client *c, const struct sandbox_options *o, struct sandbox_created *ret,
                    struct api_error *e);

@@ -97,6 +97,22 @@ size_t text_width(const char *s) {
         return width;
 }
 
+size_t text_fit(const char *s, size_t columns) {
+        size_t at = 0, width = 0, n = strlen(s);
+
+        while (at < n) {
+                uint32_t c = 0;
+                size_t len = utf8_next((const uint8_t *) s + at, n - at, &c);
+                int w = len == 0 ? 1 : wcwidth((wchar_t) c);
+
+                width += w < 0 ? 1 : (size_t) w;
+                if (width > columns)
+                        break;
+                at += len ? len : 1;
+        }
+        return at;
+}
+
 void text_relative(int64_t unix_ms, int64_t now_ms, char out[TEXT_SIZE]) {
         static const struct {
                 int64_t s;

@@ -19,6 +19,8 @@ char *text_safe(const char *s) __attribute__((malloc, returns_nonnull));
 char *text_safe_n(const void *s, size_t n) __attribute__((malloc, returns_nonnull));
 void text_put(FILE *f, const char *s); /* text_safe() and print */
 
+/* How many bytes of s fill at most so many columns. */
+size_t text_fit(const char *s, size_t columns);
 size_t text_width(const char *s); /* columns on a terminal */
 
 #define TEXT_SIZE 32

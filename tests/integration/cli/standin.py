@@ -172,6 +172,7 @@ class Standin:
         self.files = os.path.join(root, 'files')  # the guest's "/"
         os.makedirs(self.files, exist_ok=True)
         self.sandboxes, self.operations, self.processes = {}, {}, {}
+        self.create_step = 'restoring'
         self.templates, self.keys, self.logs = [], [], []
         self.audit, self.audit_query, self.egress = [], None, 'active'
         self.requests = []          # (method, target, headers)
@@ -323,6 +324,10 @@ class Standin:
             return await self.sandbox_route(method, parts[2:], query, body, headers)
         if name == 'GET operations':
             return await self.operation_route(parts[2:], query)
+        if name == 'GET templates' and parts[2:]:
+            if parts[2] not in ('base', 'base:latest'):
+                raise Refused(404, 'template_not_found', f'template "{parts[2]}" does not exist')
+            return 200, {'digest': 'a' * 64, 'names': ['base:latest']}
         if name == 'GET templates':
             return 200, {'templates': self.templates}
         if name == 'POST templates':
@@ -358,7 +363,7 @@ class Standin:
     def operation(self, kind, sandbox):
         op = {'id': new_id(), 'kind': kind, 'state': 'running', 'sandbox_id': sandbox, 'subject': None,
               'created_at': rfc3339(time.time()), 'finished_at': None,
-              'progress': {'step': 'restoring', 'percent': None, 'eta_s': None}, 'error': None, 'result': None}
+              'progress': {'step': self.create_step, 'percent': None, 'eta_s': None}, 'error': None, 'result': None}
         self.operations[op['id']] = op
         return op
 
@@ -484,8 +489,13 @@ class Standin:
                 await p.start()
             return 201, {'session_id': p.id, 'process_id': p.id, 'token': 't',
                          'attach_url': f'/v1/sandboxes/{s["id"]}/commands/{p.id}/attach'}
+        if method == 'POST' and parts[1:] == ['signal']:
+            if parts[0] not in self.processes:
+                raise Refused(404, 'process_not_found', f'process "{parts[0]}" does not exist')
+            self.processes[parts[0]].signal(json.loads(body)['signal'])
+            return 204, None
         return 200, {'commands': [{'process_id': p.id, 'state': 'exited' if p.exit else 'running', 'pid': 1,
-                                   'cmd': p.spec['cmd'], 'args': p.spec.get('args', [])}
+                                   'cmd': p.spec['cmd'], 'args': p.spec.get('args', []), 'exit': p.exit}
                                   for p in self.processes.values() if p.sandbox == s['id']]}
 
     # --- files

@@ -76,6 +76,70 @@ def test_terminal_that_nobody_could_type_into(cli, server, sandbox):
     assert cli('exec', '-d', '-t', sandbox, '--', 'true').returncode == 0  # to be attached to later
 
 
+def test_limits_are_told_as_options(cli, server):
+    for args, want in ((['-m', '64M'], '--memory "64M" is outside 128M to 64G'), (['-c', '99'], '--cpus "99" is outside 1 to 32'),
+                       (['--ttl', '31d'], '--ttl "31d" is more than 30d')):
+        r = cli('create', *args)
+        assert r.returncode == 2 and want in r.stderr.decode(), r.stderr
+    assert not server.sandboxes
+
+
+def test_missing_operands_are_named(cli):
+    for args, want in ((['exec'], 'SANDBOX is missing: cspace exec'), (['exec', 'foo'], 'COMMAND is missing: cspace exec'),
+                       (['info'], 'SANDBOX is missing'), (['run'], 'COMMAND is missing'), (['kill', 'a'], 'PROCESS is missing'),
+                       (['ttl', 'a'], 'TIME is missing'), (['template', 'build'], 'NAME is missing')):
+        r = cli(*args)
+        assert r.returncode == 2 and want in r.stderr.decode(), r.stderr
+
+
+def test_preparation_of_a_size_is_announced(cli, server):
+    server.create_delay = 0.3
+    assert b'preparing' not in cli('create', '-m', '1G').stderr
+    server.create_step = 'preparing variant: booting'
+    r = cli('create', '-m', '1G', '-c', '2')
+    assert r.stderr.count(b'cspace: preparing base:latest for 1024M/2: takes up to a minute, once') == 1
+    assert b'preparing' not in cli('--json', 'create').stderr
+
+
+def test_template_under_construction(cli, server):
+    server.templates = [{'digest': 'b' * 64, 'names': [], 'state': 'building', 'disk_mb': 8192, 'sandboxes': 0, 'variants': []}]
+    assert '(building)' in cli('template', 'ls').stdout.decode()
+
+
+def test_template_taken_for_a_command(cli):
+    r = cli('run', 'base', 'python3')
+    assert r.returncode == 127 and b'"base" is a template: cspace run --template base -- COMMAND' in r.stderr
+    r = cli('run', 'no-such-thing')
+    assert r.returncode == 127 and b'is a template' not in r.stderr
+
+
+def test_detached_kill_and_attach(cli, sandbox):
+    r = cli('exec', '-d', sandbox, '--', 'sh', '-c', 'echo out; exec sleep 600')
+    process = r.stdout.decode().strip()
+    assert f'cspace exec --attach {process} {sandbox}' in r.stderr.decode()
+    p = cli.start('exec', '--attach', process, sandbox, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL)
+    assert p.stdout.readline() == b'out\n'
+    assert cli('kill', sandbox, process, 'NOPE').returncode == 2
+    assert cli('kill', sandbox, process, 'KILL').returncode == 0
+    assert p.wait(20) == 137
+    p.stdout.close()
+    assert cli('kill', sandbox, 'no-such').returncode == 125
+
+
+def test_ttl(cli, server, sandbox):
+    assert cli('ttl', sandbox, '2h').returncode == 0
+    assert server.sandboxes[sandbox]['ttl_s'] == 7200
+    assert cli('ttl', sandbox, 'soon').returncode == 2 and cli('ttl', sandbox, '31d').returncode == 2
+
+
+def test_info_of_a_timeout(cli, server, sandbox):
+    cli('exec', '-d', sandbox, '--', 'sleep', '600')
+    process = next(iter(server.processes.values()))
+    process.exit = {'exitCode': 137, 'signalNumber': 9, 'reason': 'timeout'}
+    out = cli('info', sandbox).stdout.decode()
+    assert 'timed out' in out and 'exited 137' not in out
+
+
 def test_groups_list_their_commands(cli):
     for group in ('template', 'key'):
         r = cli(group)
@@ -115,7 +179,7 @@ def test_logs_follow(cli, server, sandbox):
     assert json.loads(p.stdout.readline())['event'] == 'two'
     server.sandboxes.clear()
     out, err = p.communicate(timeout=20)
-    assert (p.returncode, out, err) == (0, b'', b'')
+    assert (p.returncode, err) == (0, b'') and [line['event'] for line in json_lines(out)] == ['deleted']
 
 
 def test_templates(cli, server):
@@ -227,9 +291,9 @@ def test_template_that_does_not_exist(cli, server):
 
 @pytest.mark.parametrize('args,words', [
     ([], 'Usage'), (['nope'], '"nope"'), (['rnu'], 'did you mean "run"'), (['ps'], 'did you mean "ls"'), (['template'], 'template build'),
-    (['template', 'nope'], '"template nope"'), (['run'], 'missing'), (['exec', 'x'], 'more arguments'), (['ls', 'x'], 'one too many'),
+    (['template', 'nope'], '"template nope"'), (['run'], 'missing'), (['exec', 'x'], 'COMMAND is missing'), (['ls', 'x'], 'one too many'),
     (['run', '--nope', 'x'], '"--nope"'), (['run', '-Z', 'x'], '"-Z"'), (['run', '--memory'], 'needs a value'),
-    (['run', '--memory', '12X', 'x'], '12X'), (['run', '--memory', '1', 'x'], 'MiB'), (['run', '--cpus', 'two', 'x'], 'two'),
+    (['run', '--memory', '12X', 'x'], '12X'), (['run', '--memory', '1000000000', 'x'], 'MiB'), (['run', '--memory', '1', 'x'], '128M to 64G'), (['run', '--cpus', 'two', 'x'], 'two'),
     (['run', '--timeout', '5y', 'x'], '5y'), (['run', '--keep=yes', 'x'], 'takes no value'), (['create', '--metadata', 'x'], 'KEY=VALUE'),
     (['create', '--ttl', 'soon'], 'soon'), (['exec', '-e', '=x', 'a', 'b'], 'no name'), (['help', 'nope'], 'nope'),
     (['shell', 'x', '--escape', 'ab'], 'terminal'),

@@ -145,10 +145,19 @@ static void test_table(void **state) {
         free(s);
 }
 
+static void test_fit(void **state) {
+        (void) state;
+        assert_int_equal(text_fit("abc", 10), 3);
+        assert_int_equal(text_fit("abc", 2), 2);
+        assert_int_equal(text_fit("abc", 0), 0);
+        assert_int_equal(text_fit("\xc3\xa9\xc3\xa9z", 2), 4);
+        assert_int_equal(text_fit("\xff\xff", 1), 1);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_safe), cmocka_unit_test(test_relative), cmocka_unit_test(test_size),
-                cmocka_unit_test(test_wrap), cmocka_unit_test(test_table),
+                cmocka_unit_test(test_wrap), cmocka_unit_test(test_table), cmocka_unit_test(test_fit),
         };
         setlocale(LC_CTYPE, "C.UTF-8");
         return cmocka_run_group_tests(tests, NULL, NULL);
