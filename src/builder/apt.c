@@ -132,6 +132,7 @@ static int run_apt(struct build *b, const char *const *argv, const char *cwd, vo
         c.env = env;
         c.on_line = on_line;
         c.line_arg = b;
+        c.unlogged = "dlstatus:"; /* thousands of them, and in an error the last lines should say something */
         if (cwd && chdir(cwd) < 0)
                 return error_errno(err, errno, "cannot enter %s", cwd);
         int r = ret_output ? child_output(b, &c, 1 << 20, ret_output, err) : child_run(b, &c, err);

@@ -95,6 +95,10 @@ struct liner {
 
 static void line_end(struct liner *l) {
         l->line[l->n] = '\0';
+        if (l->c->unlogged && !str_has_prefix(l->line, l->c->unlogged)) {
+                build_log(l->b, l->line, l->n);
+                build_log(l->b, "\n", 1);
+        }
         if (l->n > 0)
                 (void) snprintf(l->last, sizeof l->last, "%.255s", l->line);
         if (l->c->on_line)
@@ -103,7 +107,8 @@ static void line_end(struct liner *l) {
 }
 
 static void line_feed(struct liner *l, const char *data, size_t n) {
-        build_log(l->b, data, n);
+        if (!l->c->unlogged) /* else line by line */
+                build_log(l->b, data, n);
         for (size_t i = 0; i < n; i++) {
                 if (data[i] == '\n' || data[i] == '\r')
                         line_end(l);

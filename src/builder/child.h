@@ -16,6 +16,7 @@ struct child {
         void *call_arg;
         void (*on_line)(void *arg, const char *line); /* for each line that goes to the log; runs in the parent */
         void *line_arg;
+        const char *unlogged;     /* lines that begin so are for on_line alone; NULL: none */
 };
 
 #define CHILD_INIT ((struct child){ .in_fd = -1, .out_fd = -1 })

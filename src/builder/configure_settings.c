@@ -3,6 +3,7 @@
 /* Folders and files that every sandbox needs, and for package builds the settings of apt and pip. */
 #include "configure_internal.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -74,11 +75,22 @@ static int make_man_folders(struct configure *c) {
         return r < 0 ? failed(c, r, path) : 0;
 }
 
+/* mmdebstrap gives the file that it was handed a name of its own making. */
+static void remove_sources(const char *folder) {
+        DIR *d = opendir(folder);
+
+        for (struct dirent *e; d && (e = readdir(d));)
+                if (e->d_name[0] != '.')
+                        (void) unlinkat(dirfd(d), e->d_name, 0);
+        if (d)
+                closedir(d);
+}
+
 static int set_sources(struct configure *c) {
         if (!c->sources)
                 return 0;
         (void) unlink("/etc/apt/sources.list");
-        (void) unlink("/etc/apt/sources.list.d/0000debian.sources");
+        remove_sources("/etc/apt/sources.list.d");
         int r = image_write("/etc/apt/sources.list.d/debian.sources", c->sources, strlen(c->sources), 0644);
         return r < 0 ? failed(c, r, "/etc/apt/sources.list.d/debian.sources") : 0;
 }

@@ -54,6 +54,22 @@ static void lines_and_log(void **state) {
         assert_int_equal(b.tail_n, strlen("one\ntwo\na\rb\n\nlast"));
 }
 
+static void lines_that_are_not_logged(void **state) {
+        const char *const argv[] = { "sh", "-c", "echo dlstatus:1; echo real; printf 'dlstatus:2\\nlast'", NULL };
+        struct child c = CHILD_INIT;
+
+        (void) state;
+        c.argv = argv;
+        c.on_line = on_line;
+        c.unlogged = "dlstatus:";
+        n_lines = 0;
+        assert_int_equal(child_run(&b, &c, &err), 0);
+        assert_int_equal(n_lines, 4);
+        assert_string_equal(lines[0], "dlstatus:1");
+        assert_int_equal(b.tail_n, strlen("real\nlast\n"));
+        assert_memory_equal(b.tail, "real\nlast\n", b.tail_n);
+}
+
 static void failure_names_the_last_line(void **state) {
         (void) state;
         assert_int_equal(sh("echo reason; exit 3"), -EIO);
@@ -173,6 +189,7 @@ static void reads_its_input(void **state) {
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test_setup(lines_and_log, setup),
+                cmocka_unit_test_setup(lines_that_are_not_logged, setup),
                 cmocka_unit_test_setup(failure_names_the_last_line, setup),
                 cmocka_unit_test_setup(missing_program, setup),
                 cmocka_unit_test_setup(full_disk_has_its_own_error, setup),
