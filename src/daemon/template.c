@@ -379,6 +379,7 @@ json_t *template_to_json(struct app *app, const struct tmpl *t, bool full) {
         json_t *j = json_pack("{s:s, s:o, s:s, s:I, s:I, s:o}", "digest", t->digest, "names", names, "created_at", created,
                               "disk_mb", (json_int_t) (t->disk_bytes >> 20), "sandboxes", (json_int_t) users_of(app, t),
                               "variants", variants_to_json(app, t->digest));
+        (void) json_object_set_new(j, "state", json_string(template_building(app, t) ? "building" : "ready"));
         if (j && full && t->manifest)
                 (void) json_object_set(j, "manifest", t->manifest);
         return j;

@@ -574,6 +574,13 @@ int template_build(struct app *app, const struct template_build_params *p, templ
         return 0;
 }
 
+bool template_building(const struct app *app, const struct tmpl *t) {
+        for (const struct build *bd = app->templates->builds; bd; bd = bd->next)
+                if (bd->tmpl == t)
+                        return true;
+        return false;
+}
+
 void template_builds_free(struct templates *all) {
         while (all->builds)
                 build_free(all->builds);

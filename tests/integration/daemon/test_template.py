@@ -8,6 +8,16 @@ import threading
 from conftest import until
 
 
+def test_state_while_it_is_built(daemon):
+    d = daemon
+    d.fault('VARIANT_COMMIT', delay=2, times=1)
+    op = d.post('/v1/templates', {'name': 'base'}).json['operation']['id']
+    until(lambda: d.get('/v1/templates').json['templates'], what='the template')
+    assert [(t['names'], t['state']) for t in d.get('/v1/templates').json['templates']] == [([], 'building')]
+    assert d.op(op)['state'] == 'succeeded'
+    assert [(t['names'], t['state']) for t in d.get('/v1/templates').json['templates']] == [(['base:latest'], 'ready')]
+
+
 def test_build_from_packages(daemon):
     d = daemon
     d.fault('BUILD_STEP', delay=0.2)
