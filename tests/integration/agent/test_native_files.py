@@ -8,6 +8,7 @@ import tarfile
 from urllib.parse import urlencode
 
 import pytest
+import yaml
 
 from conftest import needs_root
 
@@ -56,6 +57,9 @@ def test_stat_list_mkdir_move(agent, tmp_path):
     s = call(agent, 'GET', '/stat', path=d + '/l').json
     assert s['link_target'] == d + '/f' and s['type'] == 'file' and s['mode'] == 0o644 and s['size'] == 2
     assert s['user'] and s['group'] and s['modified_at'].endswith('Z')
+    with open(os.path.join(os.path.dirname(__file__), '..', '..', '..', 'api', 'openapi.yaml'), encoding='utf-8') as f:
+        described = yaml.safe_load(f)['components']['schemas']['FileEntry']
+    assert set(s) == set(described['properties']) and set(described['required']) <= set(e[1])
     assert agent.native('POST', '/files/move', {'source': d + '/f', 'destination': d + '/g'}).json['name'] == 'g'
     assert code(agent.native('POST', '/files/move', {'source': d + '/f', 'destination': d + '/g'})) == 'not_found'
     assert code(agent.native('POST', '/files/move', {'source': d})) == 'invalid_argument'

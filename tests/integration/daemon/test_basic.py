@@ -27,6 +27,20 @@ def test_routes_are_described():
     assert native == described
 
 
+def test_bodies_are_described():
+    """JSON that goes in or comes out has a schema."""
+    bare = []
+
+    def look(where, node):
+        for key, value in node.items() if isinstance(node, dict) else enumerate(node):
+            if key == 'application/json' and not (isinstance(value, dict) and value.get('schema')):
+                bare.append(where)
+            if isinstance(value, (dict, list)):
+                look(where + (str(key),), value)
+    look((), spec())
+    assert bare == []
+
+
 def test_codes_are_described():
     with open(os.path.join(TOP, 'src', 'daemon', 'api.h'), encoding='utf-8') as f:
         text = f.read().split('#define API_CODES(X)')[1].split('enum api_code')[0]
