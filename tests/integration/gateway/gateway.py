@@ -2,8 +2,10 @@
 """Plays cspace-rootd and cspaced towards one gateway."""
 import array
 import base64
+import fcntl
 import json
 import os
+import resource
 import socket
 import struct
 import subprocess
@@ -27,9 +29,10 @@ class ConfigError(Exception):
 
 
 class Gateway:
-    def __init__(self, lab, trust=None):
+    def __init__(self, lab, trust=None, files=16384):
         self.lab, self.records, self.names = lab, [], None
-        self.dropped = 0
+        self.dropped, self.files = 0, files
+        self.keep_records = True
         self.changed = threading.Condition()
         self.ctl_path = lab.path(f'ctl-{time.monotonic_ns()}.sock')
         self.proc = self.start(trust or lab.path('ca.crt'))
@@ -56,12 +59,14 @@ class Gateway:
         socks = self.sockets()
         numbers = [s.fileno() for s in socks]
 
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+
         def prepare():
             lab_module.set_ns(self.lab.fds['world'])
-            high = [os.dup(n) for n in numbers]
-            high = [os.dup2(n, 100 + i) for i, n in enumerate(high)]
+            high = [fcntl.fcntl(n, fcntl.F_DUPFD, 20) for n in numbers]
             for i, n in enumerate(high):
                 os.dup2(n, 3 + i)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (min(self.files, hard), min(self.files, hard)))
             os.setgroups([])
             os.setgid(UID)
             os.setuid(UID)
@@ -109,7 +114,8 @@ class Gateway:
                 elif name == 'GW_AUDIT':
                     m = wire.decode(name, body)
                     self.dropped += m['dropped']
-                    self.records += [json.loads(line) for line in m['lines'].splitlines()]
+                    if self.keep_records:
+                        self.records += [json.loads(line) for line in m['lines'].splitlines()]
                 elif name == 'GW_NAMES':
                     with os.fdopen(fds[0]) as f:
                         f.seek(0)

@@ -8,7 +8,7 @@ import time
 import pytest
 
 import gateway as gateway_module
-from lab import PORTS, SANDBOX_IP, WEB
+from lab import PORTS, SANDBOX_IP, WEB, wait_for
 from talk import exchange, one_answer, read_all, tls
 
 RULES = [
@@ -384,3 +384,56 @@ def test_confinement(gw):
     assert len(os.listdir(f'/proc/{gw.proc.pid}/task')) == 1
     kinds = {os.readlink(f'/proc/{gw.proc.pid}/fd/{fd}').split(':')[0] for fd in os.listdir(f'/proc/{gw.proc.pid}/fd')}
     assert kinds <= {'socket', 'anon_inode', 'pipe', '/dev/null', gw.log}
+
+
+def test_out_of_descriptors(lab):
+    """N18: an accept that fails for want of descriptors ends nothing."""
+    g = gateway_module.Gateway(lab, files=48)
+    try:
+        g.configure(RULES)
+        addr = g.address_of('web.test')
+        socks = []
+        for _ in range(100):
+            s = lab.guest_socket()
+            s.setblocking(False)
+            s.connect_ex((addr, 7000))
+            socks.append(s)
+        wait_for(lambda: len(os.listdir(f'/proc/{g.proc.pid}/fd')) >= 47, 'all descriptors in use')
+        for s in socks:
+            s.close()
+        assert exchange(g, 'web.test', 7000, b'abc') == (b'abc', False)
+        assert g.curl('http://web.test/say')[0] == 0
+    finally:
+        g.close()
+
+
+def test_nothing_is_left(gw):
+    """After connections of every kind and end no descriptor, connection or name in use stays behind."""
+    def mess():
+        exchange(gw, 'web.test', 7000, b'x' * 1000)
+        exchange(gw, 'web.test', 80, b'GET /say HTTP/1.1\r\nHost: web.test\r\n\r\n')
+        exchange(gw, 'web.test', 80, b'GET /say HTTP/1.1\r\nHost: other.test\r\n\r\n')
+        exchange(gw, 'web.test', 80, b'garbage\r\n\r\n')
+        exchange(gw, 'web.test', 443, b'\x16\x03\x01\0\x05')
+        exchange(gw, 'loop.test', 80, b'GET / HTTP/1.1\r\nHost: loop.test\r\n\r\n')
+        refused(gw, WEB, 80)
+        s = tls(gw, 'api.test')
+        s.sendall(b'GET /big HTTP/1.1\r\nHost: api.test\r\n\r\n')
+        s.recv(1000)
+        s.close()
+        s = gw.dial('web.test', 7003)
+        s.sendall(b'x')
+        read_all(s)
+        gw.dial('web.test', 80).close()
+        gw.dial('web.test', 7002).close()
+
+    def count():
+        return len(os.listdir(f'/proc/{gw.proc.pid}/fd'))
+    mess()
+    wait_for(lambda: gw.query()['connections'] == 0, 'no connection')
+    before, memory = count(), gw.private_kib()
+    for _ in range(10):
+        mess()
+    wait_for(lambda: gw.query()['connections'] == 0, 'no connection')
+    assert count() <= before + 8  # pipes and upstream connections that are kept
+    assert gw.private_kib() < memory + 1024
