@@ -23,6 +23,14 @@ static void on_timer_closed(uv_handle_t *t) {
         free(t->data);
 }
 
+/* A stream that ends with its request unjudged was malformed, for the library or by being cut short. */
+static void finish_ended(struct h2_pair *p, const char *detail) {
+        if (p->x.target)
+                h2_finish(p, true, p->x.verdict.reason, detail);
+        else
+                h2_finish(p, false, REASON_HTTP_MALFORMED, detail);
+}
+
 static void free_pair(struct h2_pair *p) {
         struct h2 *h = p->h;
         /* What was never taken out still fills the connections' windows. */
@@ -32,8 +40,7 @@ static void free_pair(struct h2_pair *p) {
                 (void) nghttp2_session_consume_connection(h->up_session, p->to_guest.owed);
         TAILQ_REMOVE(&p->h->pairs, p, entry);
         p->h->n_pairs--;
-        if (p->x.active)
-                h2_finish(p, true, REASON_RULE, "the connection ended before the answer did");
+        finish_ended(p, "the connection ended before the answer did");
         exchange_done(&p->x);
         h2_head_done(&p->in);
         h2_head_done(&p->out);
@@ -386,11 +393,8 @@ static int on_close(nghttp2_session *s, int32_t id, uint32_t code, void *user) {
         if (p->up_open) {
                 (void) nghttp2_submit_rst_stream(p->h->up_session, NGHTTP2_FLAG_NONE, p->up_id,
                                                  code == NGHTTP2_NO_ERROR ? NGHTTP2_CANCEL : code);
-                if (code != NGHTTP2_NO_ERROR)
-                        h2_finish(p, true, p->x.verdict.reason, "cancelled");
         }
-        if (code == NGHTTP2_NO_ERROR)
-                h2_finish(p, true, p->x.verdict.reason, NULL);
+        finish_ended(p, code == NGHTTP2_NO_ERROR ? NULL : nghttp2_http2_strerror(code));
         h2_release(p);
         return 0;
 }

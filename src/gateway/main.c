@@ -12,6 +12,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
@@ -41,12 +42,20 @@ static void raise_descriptor_limit(void) {
         (void) setrlimit(RLIMIT_NOFILE, &r);
 }
 
+/* What was JSON may have been a secret. */
+static void wipe_and_free(void *p) {
+        if (p)
+                explicit_bzero(p, malloc_usable_size(p));
+        free(p);
+}
+
 /* Libraries that would open files at their first use have it now. */
 static int warm_up(struct error *err) {
         size_t seed = 0;
         int r = random_bytes(&seed, sizeof seed);
         if (r < 0)
                 return error_errno(err, r, "random numbers");
+        json_set_alloc_funcs(malloc, wipe_and_free);
         json_object_seed(seed | 1);
         tzset();
         /* No configuration file of the host decides what TLS is here. */

@@ -108,6 +108,7 @@ def test_malformed(gw, raw):
     _, body, reset = c.answer(c.request(raw=raw))
     assert reset is not None or b'"error"' in body
     assert b'method=' not in body
+    assert gw.record(kind='request', verdict='deny')['reason'] in ('http_malformed', 'upgrade', 'bad_authority')
 
 
 def test_large_head(gw):
