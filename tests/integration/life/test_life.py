@@ -47,6 +47,24 @@ def test_pause_and_resume(host):
     goes_on(h, s, before)
 
 
+def test_larger_disk_lasts(host):
+    """What was asked for with --disk is there at once, and after each way of coming back."""
+    h = host
+    s = h.create(disk_mb=2048)
+
+    def has():
+        sectors, blocks, size = map(int, h.sh(s, 'cat /sys/block/vda/size; stat -f -c "%b %S" /').split())
+        return sectors * 512 == 2048 * MB and blocks * size > 1900 * MB
+    assert has()
+    h.change(s, 'suspend')
+    h.change(s, 'restore')
+    assert has()
+    h.change(s, 'stop')
+    h.change(s, 'start')
+    assert has()
+    h.delete(s)
+
+
 def test_suspend_and_restore(host):
     h = host
     s = counting(h, env={'A': 'b'}, name='one')
