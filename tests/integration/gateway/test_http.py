@@ -429,3 +429,11 @@ def test_killed(gw):
         f.write(ca)
     status, _, err = gw.curl('https://web.test/')
     assert status == 0, err
+
+
+def test_server_that_closes(gw):
+    """A server that ends each connection without saying so: the guest's goes on, and what can be sent again is."""
+    s = gw.dial('web.test', 7005)
+    for i in range(50):
+        s.sendall(b'GET /altsvc HTTP/1.1\r\nHost: web.test:7005\r\n\r\n')
+        assert one_answer(s)[0] == 200, i
