@@ -14,7 +14,9 @@
 #include "base/json.h"
 #include "base/limits.h"
 #include "base/str.h"
+#include "bindings.h"
 #include "db.h"
+#include "egress.h"
 #include "idem.h"
 #include "sandbox.h"
 
@@ -187,6 +189,23 @@ static void unref_sandbox(void *arg) {
         sandbox_unref(arg);
 }
 
+/* Placeholders of bindings that are younger than the sandbox's own environment. */
+static int add_placeholders(const struct sandbox *s, json_t *body) {
+        _cleanup_json_ json_t *placeholders = json_object();
+        json_t *env = json_object_get(body, "env"), *value;
+        const char *key;
+        if (!placeholders || bindings_add_env(egress_bindings(s), placeholders) < 0)
+                return -ENOMEM;
+        if (json_object_size(placeholders) == 0)
+                return 0;
+        if (!env && json_object_set_new(body, "env", env = json_object()) < 0)
+                return -ENOMEM;
+        json_object_foreach(placeholders, key, value)
+                if (!json_object_get(env, key) && !json_object_get(s->env, key) && json_object_set(env, key, value) < 0)
+                        return -ENOMEM;
+        return 0;
+}
+
 static void create(struct api_req *r) {
         struct error e = ERROR_INIT;
         struct sandbox *s = agent_sandbox(r);
@@ -194,6 +213,8 @@ static void create(struct api_req *r) {
                 return;
         _cleanup_json_ json_t *body = json_object();
         int rc = body ? read_command(r->body, body, &e) : -ENOMEM;
+        if (rc >= 0)
+                rc = add_placeholders(s, body);
         if (rc < 0) {
                 if (rc == -ENOMEM)
                         api_error(r, API_INTERNAL, "out of memory");

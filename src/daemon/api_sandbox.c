@@ -13,9 +13,11 @@
 #include "base/json.h"
 #include "base/str.h"
 #include "idem.h"
+#include "bindings.h"
 #include "egress.h"
 #include "op.h"
 #include "policies.h"
+#include "policy/binding.h"
 #include "proxy.h"
 #include "rootd.h"
 #include "sandbox.h"
@@ -38,7 +40,7 @@ static struct sandbox *find(struct api_req *r) {
 
 static int read_params(struct api_req *r, struct sandbox_params *p, struct error *err) {
         static const char *const keys[] = { "template", "name", "memory_mb", "cpus", "disk_mb",
-                                            "env",      "metadata", "ttl_s", "policy", "allow", SANDBOX_RULES_KEYS, NULL };
+                                            "env",      "metadata", "ttl_s", "policy", "allow", "bindings", SANDBOX_RULES_KEYS, NULL };
         uint64_t memory = 0, cpus = 0, disk = 0, ttl = UINT64_MAX;
         const json_t *b = r->body;
         if (!b)
@@ -72,9 +74,30 @@ static int read_params(struct api_req *r, struct sandbox_params *p, struct error
         return 0;
 }
 
+/* *ret is NULL without any. */
+static int read_bindings(struct api_req *r, json_t **ret, struct error *err) {
+        json_t *given = NULL, *one;
+        size_t i;
+        int rc = json_read_array(r->body, "bindings", false, BINDINGS_MAX, &given, err);
+        if (rc < 0 || !given)
+                return rc;
+        json_t *out = json_array();
+        json_array_foreach(given, i, one) {
+                json_t *b = NULL;
+                rc = binding_make(r->app, one, &b, err);
+                if (rc < 0) {
+                        json_decref(out);
+                        return error_wrap(err, "bindings[%zu]", i);
+                }
+                (void) json_array_append_new(out, b);
+        }
+        *ret = out;
+        return 0;
+}
+
 static void create(struct api_req *r) {
         struct sandbox_params p = { .owner = r->owner, .rules = SANDBOX_RULES_DEFAULT };
-        _cleanup_json_ json_t *policy = NULL;
+        _cleanup_json_ json_t *policy = NULL, *bindings = NULL;
         struct error e = ERROR_INIT;
         struct sandbox *s = NULL;
         struct op *o = NULL;
@@ -82,7 +105,8 @@ static void create(struct api_req *r) {
         uint64_t wait_ms = 0;
         if (api_query_wait(r, &wait_ms) < 0)
                 return;
-        if (read_params(r, &p, &e) < 0 || policy_from_request(r->body, &policy, &e) < 0) {
+        if (read_params(r, &p, &e) < 0 || policy_from_request(r->body, &policy, &e) < 0 ||
+            read_bindings(r, &bindings, &e) < 0) {
                 api_error_err(r, API_INVALID_ARGUMENT, &e);
                 return;
         }
@@ -95,6 +119,7 @@ static void create(struct api_req *r) {
                 return;
         p.idem = r->idem_scope;
         p.policy = policy;
+        p.bindings = bindings;
         struct api_wait *w = api_wait_new(r, wait_ms, 201, true);
         if (!w) {
                 api_error(r, API_INTERNAL, "out of memory");

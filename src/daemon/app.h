@@ -37,6 +37,7 @@ struct attach;
 struct del;
 struct policies;
 struct audit_store;
+struct credentials;
 struct e2b; /* owned by e2b.c */
 
 /* Since the start, for /metrics. */
@@ -55,6 +56,7 @@ struct app {
         struct idems *idems;
         struct templates *templates;
         struct policies *policies;   /* of templates */
+        struct credentials *credentials;
         struct audit_store *audit;
         struct variants *variants;
         struct warm *warm;

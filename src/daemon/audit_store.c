@@ -14,6 +14,7 @@
 #include "base/id.h"
 #include "base/log.h"
 #include "base/str.h"
+#include "egress.h"
 #include "sandbox.h"
 #include "timer.h"
 
@@ -32,6 +33,7 @@ struct job {
         int64_t before_ms;  /* SWEEP */
         char (*ids)[ID_SIZE]; /* SWEEP: sandboxes that exist */
         size_t n_ids;
+        struct audit_uses uses;
         int err;
         struct error e;
         size_t n;
@@ -66,7 +68,20 @@ struct audit_store {
 
 /* ---- the thread ---------------------------------------------------------------------------- */
 
-size_t audit_normalise(const char *id, const void *lines, size_t n, struct buf *out, size_t *ret_good) {
+static void count_use(struct audit_uses *u, const struct audit *a) {
+        size_t i = 0;
+        if (!a->allow || !a->binding[0])
+                return;
+        while (i < u->n && strcmp(u->at[i].binding, a->binding) != 0)
+                i++;
+        if (i == AUDIT_USES_MAX)
+                return;
+        memcpy(u->at[i].binding, a->binding, sizeof a->binding);
+        u->at[i].n += 1 + a->repeated % INT32_MAX;
+        u->n = i == u->n ? i + 1 : u->n;
+}
+
+size_t audit_normalise(const char *id, const void *lines, size_t n, struct buf *out, size_t *ret_good, struct audit_uses *uses) {
         const char *at = lines, *end = at + n;
         size_t bad = 0, good = 0;
         while (at < end) {
@@ -79,6 +94,8 @@ size_t audit_normalise(const char *id, const void *lines, size_t n, struct buf *
                                 (void) str_copy(a.sandbox, sizeof a.sandbox, id);
                                 fine = audit_json(&a, out) == 0;
                         }
+                        if (fine)
+                                count_use(uses, &a);
                         good += fine;
                         bad += !fine;
                 }
@@ -102,7 +119,7 @@ static void append(struct audit_store *a, struct job *j, struct audit_stats *add
         _cleanup_buf_ struct buf out = BUF_INIT(BATCH_MAX);
         size_t good = 0;
         note_lost(j, &out);
-        add->bad += audit_normalise(j->id, j->lines, j->n, &out, &good);
+        add->bad += audit_normalise(j->id, j->lines, j->n, &out, &good, &j->uses);
         j->err = audit_log_append(a->log, j->id, buf_data(&out), out.len, &j->e);
         add->records += j->err >= 0 ? good : 0;
 }
@@ -246,6 +263,8 @@ static void deliver(struct audit_store *a) {
                 struct job *next = j->next;
                 if (j->err < 0 && log_limit_pass(&limit, 5, &dropped))
                         log_error("audit records of sandbox %s were not stored: %s", j->id, j->e.msg);
+                for (size_t i = 0; j->err >= 0 && i < j->uses.n; i++)
+                        egress_count_use(a->app, j->id, j->uses.at[i].binding, j->uses.at[i].n);
                 if (j->cb)
                         j->cb(j->arg, j->err, j->err < 0 ? &j->e : NULL);
                 tell_watchers(a, j);

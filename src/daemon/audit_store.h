@@ -20,6 +20,7 @@ struct audit_store;
 
 #define AUDIT_QUEUE_BYTES (64u * 1024 * 1024) /* that wait for the thread */
 #define AUDIT_WATCHERS_MAX 256
+#define AUDIT_USES_MAX 64 /* BINDINGS_MAX */
 #define AUDIT_SWEEP_MS (10 * 60 * 1000)
 
 int audit_store_new(struct app *app, struct audit_store **ret, struct error *err);
@@ -48,5 +49,14 @@ struct audit_stats {
 };
 void audit_store_stats(struct app *app, struct audit_stats *ret);
 
+/* How often bindings were used, by the records of one batch. */
+struct audit_uses {
+        struct {
+                char binding[AUDIT_BINDING_MAX + 1];
+                uint64_t n;
+        } at[AUDIT_USES_MAX];
+        size_t n;
+};
+
 /* For tests: what is written for lines that a gateway sent. Returns how many were bad. */
-size_t audit_normalise(const char *id, const void *lines, size_t n, struct buf *out, size_t *ret_good);
+size_t audit_normalise(const char *id, const void *lines, size_t n, struct buf *out, size_t *ret_good, struct audit_uses *uses);

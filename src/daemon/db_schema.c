@@ -52,6 +52,11 @@ static const char *const steps[] = {
         "  sandbox_id TEXT PRIMARY KEY, policy TEXT, ca_seed TEXT NOT NULL, names TEXT) STRICT;"
         "CREATE TABLE policies ("
         "  ref TEXT PRIMARY KEY, policy TEXT NOT NULL, updated_ms INTEGER NOT NULL) STRICT;",
+        /* credentials, and who may use them */
+        "CREATE TABLE credentials ("
+        "  name TEXT PRIMARY KEY, sealed TEXT NOT NULL, created_ms INTEGER NOT NULL, updated_ms INTEGER NOT NULL,"
+        "  expires_ms INTEGER NOT NULL) STRICT;"
+        "ALTER TABLE egress ADD COLUMN bindings TEXT;",
 };
 
 static int read_version(void *arg, struct db_row *row, struct error *err) {

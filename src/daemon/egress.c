@@ -13,6 +13,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/str.h"
+#include "bindings.h"
 #include "db.h"
 #include "policies.h"
 #include "sandbox_flow.h"
@@ -40,7 +41,7 @@ static struct egress *alloc(struct app *app, struct sandbox *s) {
         return e;
 }
 
-int egress_new(struct app *app, struct sandbox *s, const json_t *policy, struct error *err) {
+int egress_new(struct app *app, struct sandbox *s, const json_t *policy, const json_t *bindings, struct error *err) {
         bool own = policy != NULL;
         uint32_t rules = 0;
         if (!own)
@@ -48,13 +49,17 @@ int egress_new(struct app *app, struct sandbox *s, const json_t *policy, struct 
         int r = count_rules(s, policy, &rules, err);
         if (r < 0)
                 return error_wrap(err, own ? "policy" : "the template's default policy");
+        if (bindings && (r = bindings_check(bindings, err)) < 0)
+                return error_wrap(err, "bindings");
         struct egress *e = alloc(app, s);
-        json_t *copy = policy && e ? json_deep_copy(policy) : NULL;
-        if (!e || (policy && !copy)) {
-                free(e);
+        if (e && policy)
+                e->policy = json_deep_copy(policy);
+        if (e && bindings)
+                e->bindings = json_deep_copy(bindings);
+        if (!e || (policy && !e->policy) || (bindings && !e->bindings)) {
+                egress_free(e);
                 return error_set(err, -ENOMEM, "out of memory");
         }
-        e->policy = copy;
         e->rules = rules;
         s->egress = e;
         return 0;
@@ -66,6 +71,8 @@ void egress_free(struct egress *e) {
         explicit_bzero(e->seed, sizeof e->seed);
         json_decref(e->policy);
         json_decref(e->applied);
+        json_decref(e->bindings);
+        json_decref(e->applied_bindings);
         json_decref(e->names);
         free(e->ca);
         free(e);
@@ -76,8 +83,8 @@ void egress_free(struct egress *e) {
 static void row_write(const struct egress *e, struct db_batch *b) {
         char seed[SEED_TEXT_SIZE];
         base64_encode(e->seed, sizeof e->seed, seed);
-        db_batch_add(b, "INSERT OR REPLACE INTO egress (sandbox_id, policy, ca_seed, names) VALUES (?, ?, ?, ?)", "sjsj",
-                     e->s->id, e->policy, seed, e->names);
+        db_batch_add(b, "INSERT OR REPLACE INTO egress (sandbox_id, policy, ca_seed, names, bindings) VALUES (?, ?, ?, ?, ?)", "sjsjj",
+                     e->s->id, e->policy, seed, e->names, e->bindings);
         explicit_bzero(seed, sizeof seed);
 }
 
@@ -118,7 +125,8 @@ static int load_row(void *arg, struct db_row *row, struct error *err) {
         s->egress = e;
         if (!seed || strlen(seed) >= SEED_TEXT_SIZE || base64_decode(seed, strlen(seed), raw) != CA_SEED_BYTES ||
             load_json(db_row_str(row, 1), LIMIT_JSON_BODY, &e->policy) < 0 ||
-            load_json(db_row_str(row, 3), EGRESS_NAMES_MAX, &e->names) < 0)
+            load_json(db_row_str(row, 3), EGRESS_NAMES_MAX, &e->names) < 0 ||
+            load_json(db_row_str(row, 4), LIMIT_JSON_BODY, &e->bindings) < 0)
                 return error_set(err, -EBADMSG, "state.db: the row of a sandbox's egress is damaged");
         memcpy(e->seed, raw, sizeof e->seed);
         explicit_bzero(raw, sizeof raw);
@@ -139,7 +147,7 @@ static void add_missing(struct app *app) {
 }
 
 int egress_load(struct app *app, struct error *err) {
-        int r = db_query(db_conn_of(app->db), load_row, app, err, "SELECT sandbox_id, policy, ca_seed, names FROM egress", "");
+        int r = db_query(db_conn_of(app->db), load_row, app, err, "SELECT sandbox_id, policy, ca_seed, names, bindings FROM egress", "");
         if (r >= 0)
                 add_missing(app);
         return r;
@@ -214,28 +222,63 @@ static void on_stored(void *arg, int err, const struct error *why) {
                 egress_push(e);
 }
 
+/* What e has is another one already: stores it, tells the gateway, answers. */
+static int change(struct egress *e, egress_cb cb, void *arg, struct error *err) {
+        struct egress_waiter *w = calloc(1, sizeof *w);
+        if (!w)
+                return error_set(err, -ENOMEM, "out of memory");
+        *w = (struct egress_waiter){ .egress = e, .generation = ++e->generation, .cb = cb, .arg = arg };
+        (void) sandbox_ref(e->s);
+        egress_store(e, on_stored, w);
+        return 0;
+}
+
+static int replace(json_t **at, const json_t *with, struct error *err) {
+        json_t *copy = with ? json_deep_copy(with) : NULL;
+        if (with && !copy)
+                return error_set(err, -ENOMEM, "out of memory");
+        json_decref(*at);
+        *at = copy;
+        return 0;
+}
+
+static int no_egress(struct error *err) {
+        return error_set(err, -EBUSY, "the sandbox is not there yet, or not any more");
+}
+
 int egress_set_policy(struct app *app, struct sandbox *s, const json_t *policy, egress_cb cb, void *arg, struct error *err) {
         struct egress *e = s->egress;
         uint32_t rules = 0;
         (void) app;
-        if (!e)
-                return error_set(err, -EBUSY, "the sandbox is not there yet, or not any more");
-        int r = count_rules(s, policy, &rules, err);
+        int r = e ? count_rules(s, policy, &rules, err) : no_egress(err);
+        if (r >= 0)
+                r = replace(&e->policy, policy, err);
         if (r < 0)
                 return r;
-        struct egress_waiter *w = calloc(1, sizeof *w);
-        json_t *copy = w && policy ? json_deep_copy(policy) : NULL;
-        if (!w || (policy && !copy)) {
-                free(w);
-                return error_set(err, -ENOMEM, "out of memory");
-        }
-        json_decref(e->policy);
-        e->policy = copy;
         e->rules = rules;
-        *w = (struct egress_waiter){ .egress = e, .generation = ++e->generation, .cb = cb, .arg = arg };
-        (void) sandbox_ref(s);
-        egress_store(e, on_stored, w);
-        return 0;
+        return change(e, cb, arg, err);
+}
+
+int egress_set_bindings(struct app *app, struct sandbox *s, const json_t *list, egress_cb cb, void *arg, struct error *err) {
+        struct egress *e = s->egress;
+        (void) app;
+        int r = e ? bindings_check(list, err) : no_egress(err);
+        if (r >= 0)
+                r = replace(&e->bindings, list, err);
+        return r < 0 ? r : change(e, cb, arg, err);
+}
+
+int egress_renew(struct app *app, struct sandbox *s, const char *credential, egress_cb cb, void *arg, struct error *err) {
+        (void) app;
+        if (!s->egress || !bindings_name(s->egress->bindings, credential))
+                return -ENOENT;
+        return change(s->egress, cb, arg, err);
+}
+
+void egress_count_use(struct app *app, const char *id, const char *binding, uint64_t n) {
+        struct sandbox *s = sandbox_find(app, id);
+        if (s && s->egress && s->egress->bindings && bindings_count_use(s->egress->bindings, binding, n))
+                egress_store(s->egress, NULL, NULL);
 }
 
 struct revert {
@@ -259,6 +302,8 @@ int egress_revert(struct egress *e, const struct error *why) {
         r->why = *why;
         json_decref(e->policy);
         e->policy = json_incref(e->applied);
+        json_decref(e->bindings);
+        e->bindings = json_incref(e->applied_bindings);
         if (count_rules(e->s, e->policy, &e->rules, NULL) < 0)
                 e->rules = 0;
         e->generation++;
@@ -270,6 +315,10 @@ int egress_revert(struct egress *e, const struct error *why) {
 
 const json_t *egress_policy(const struct sandbox *s) {
         return s->egress ? s->egress->policy : NULL;
+}
+
+const json_t *egress_bindings(const struct sandbox *s) {
+        return s->egress ? s->egress->bindings : NULL;
 }
 
 const char *egress_ca(const struct sandbox *s) {

@@ -35,9 +35,9 @@ struct egress;
 #define EGRESS_RETRY_MAX_MS 3000
 #define EGRESS_REFUSED_MS 60000         /* until what was refused is tried again */
 
-/* For a new sandbox whose template is set. policy (borrowed): an object; NULL: its template's default. A message says
- * what is wrong with it. */
-int egress_new(struct app *app, struct sandbox *s, const json_t *policy, struct error *err);
+/* For a new sandbox whose template is set. policy (borrowed): an object; NULL: its template's default. bindings (borrowed): an
+ * array; NULL: none. A message says what is wrong with them. */
+int egress_new(struct app *app, struct sandbox *s, const json_t *policy, const json_t *bindings, struct error *err);
 void egress_free(struct egress *e); /* stopped before; NULL is fine */
 
 /* Rows; beside those of the sandbox. */
@@ -51,12 +51,21 @@ void egress_stop(struct sandbox *s);
 /* Its gateway ended, and another one is on its way: no waiting. */
 void egress_gateway_ended(struct sandbox *s);
 
+/* Borrowed array, with placeholders; NULL: none. */
+const json_t *egress_bindings(const struct sandbox *s);
 /* Borrowed; NULL: nothing may be reached. */
 const json_t *egress_policy(const struct sandbox *s);
 /* policy: an object. cb when it is stored and the gateway, if there is one, works by it. -EINVAL, -EFBIG: not a
  * policy. In cb: -EBADMSG: the gateway refused it, the one before stays; -ETIMEDOUT: stored, but the gateway is away. */
 typedef void (*egress_cb)(void *arg, int err, const struct error *e);
 int egress_set_policy(struct app *app, struct sandbox *s, const json_t *policy, egress_cb cb, void *arg, struct error *err);
+
+/* The same with bindings (bindings.h). */
+int egress_set_bindings(struct app *app, struct sandbox *s, const json_t *list, egress_cb cb, void *arg, struct error *err);
+/* The secret of a credential is another one: cb as above, when the gateway has it. -ENOENT: the sandbox has no binding for it. */
+int egress_renew(struct app *app, struct sandbox *s, const char *credential, egress_cb cb, void *arg, struct error *err);
+/* Audit records say that a binding was used so often. */
+void egress_count_use(struct app *app, const char *id, const char *binding, uint64_t n);
 
 /* {"state","rules",...} for people and clients; no secrets. */
 json_t *egress_to_json(const struct sandbox *s);

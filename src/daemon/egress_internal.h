@@ -23,6 +23,8 @@ struct egress {
         struct app *app;
         struct sandbox *s;    /* whose this is */
         json_t *policy;       /* object; NULL: deny all */
+        json_t *bindings;     /* array; NULL: none */
+        json_t *applied_bindings;
         json_t *applied;      /* what the gateway acknowledged last; NULL with applied_known: deny all */
         bool applied_known;
         uint8_t seed[CA_SEED_BYTES];

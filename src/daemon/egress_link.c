@@ -24,9 +24,11 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/str.h"
+#include "bindings.h"
 #include "db.h"
 #include "egress_internal.h"
 #include "policies.h"
+#include "policy/binding.h"
 
 static void try_connect(void *arg);
 static void send_config(struct egress *e);
@@ -70,17 +72,31 @@ static json_t *open_ranges(const struct app *app) {
         return out;
 }
 
-/* The seed is not put into a json_t, whose memory cannot be wiped. */
+/* The seed and the secrets are not put into a json_t, whose memory cannot be wiped. */
 static int write_config(const struct egress *e, struct buf *out) {
         char seed[4 * ((CA_SEED_BYTES + 2) / 3) + 1];
-        _cleanup_json_ json_t *j = json_pack("{s:o, s:o, s:o, s:O*, s:O*}", "presets", policy_presets(e->s->tmpl), "own", own_addresses(),
-                                             "open", open_ranges(e->app),
-                                             "policy", e->policy, "names", e->names);
+        json_t *bindings = e->bindings ? bindings_for_gateway(e->bindings) : NULL;
+        _cleanup_json_ json_t *j = json_pack("{s:o, s:o, s:o, s:O*, s:O*, s:o*}", "presets", policy_presets(e->s->tmpl), "own",
+                                             own_addresses(), "open", open_ranges(e->app), "policy", e->policy, "names", e->names, "bindings", bindings);
         _cleanup_free_ char *rest = j ? json_to_str(j) : NULL;
         if (!rest)
                 return -ENOMEM;
+        /* Room for all of it at once: what a growing buffer leaves behind is not wiped. */
+        uint8_t *room;
+        int r = buf_reserve(out, strlen(rest) + 256 + json_array_size(e->bindings) * (6 * BINDING_SECRET_MAX + 256), &room);
+        if (r < 0)
+                return r;
         base64_encode(e->seed, sizeof e->seed, seed);
-        int r = buf_printf(out, "{\"ca_seed\":\"%s\",%s", seed, rest + 1);
+        r = buf_printf(out, "{\"ca_seed\":\"%s\",", seed);
+        if (r >= 0 && e->bindings) {
+                r = buf_puts(out, "\"secrets\":");
+                if (r >= 0)
+                        r = bindings_write_secrets(e->app, e->bindings, out);
+                if (r >= 0)
+                        r = buf_puts(out, ",");
+        }
+        if (r >= 0)
+                r = buf_puts(out, rest + 1);
         explicit_bzero(seed, sizeof seed);
         return r;
 }
@@ -148,7 +164,7 @@ static void refused(struct egress *e, const struct error *why) {
         err.code = -EBADMSG;
         if (e->generation != generation) { /* superseded meanwhile */
                 send_config(e);
-        } else if (e->applied_known && e->policy != e->applied && egress_revert(e, &err) >= 0) {
+        } else if (e->applied_known && (e->policy != e->applied || e->bindings != e->applied_bindings) && egress_revert(e, &err) >= 0) {
                 send_config(e); /* as if nothing had been asked */
                 return;
         } else {
@@ -162,6 +178,8 @@ static void refused(struct egress *e, const struct error *why) {
 static void acknowledged(struct egress *e) {
         bool again = e->state == EGRESS_AWAY;
         json_decref(e->applied);
+        json_decref(e->applied_bindings);
+        e->applied_bindings = json_incref(e->bindings);
         e->applied = json_incref(e->policy); /* replaced, never changed: this is what was sent if sent is current */
         e->applied_known = true;
         e->retry_ms = EGRESS_RETRY_MIN_MS;

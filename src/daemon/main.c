@@ -29,6 +29,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/str.h"
+#include "credential.h"
 #include "db.h"
 #include "e2b.h"
 #include "egress.h"
@@ -233,7 +234,7 @@ static int add_routes(struct app *app, struct error *err) {
                 { command_routes, command_routes_n },   { file_routes, file_routes_n },
                 { template_routes, template_routes_n }, { op_routes, op_routes_n },
                 { key_routes, key_routes_n },           { policy_routes, policy_routes_n },
-                { audit_routes, audit_routes_n },
+                { audit_routes, audit_routes_n },       { credential_routes, credential_routes_n },
         };
         int r = 0;
         for (size_t i = 0; i < ARRAY_SIZE(tables) && r >= 0; i++)
@@ -259,6 +260,8 @@ static int load(struct app *app, struct error *err) {
                 r = variants_load(app, &app->variants, err);
         if (r >= 0)
                 r = policies_load(app, &app->policies, err);
+        if (r >= 0)
+                r = credentials_load(app, &app->credentials, err);
         if (r >= 0)
                 r = sandboxes_load(app, &app->sandboxes, err);
         if (r >= 0)
@@ -315,6 +318,7 @@ static void free_parts(struct app *app) {
         ops_free(app, app->ops);
         idems_free(app->idems);
         policies_free(app->policies);
+        credentials_free(app->credentials);
         keys_free(app->keys);
 }
 

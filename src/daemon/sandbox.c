@@ -15,6 +15,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/str.h"
+#include "bindings.h"
 #include "egress.h"
 #include "map.h"
 #include "sandbox_flow.h"
@@ -430,7 +431,7 @@ char *sandbox_identity(struct app *app, const struct sandbox *s) {
         json_object_foreach ((json_t *) (uintptr_t) d.env, key, value)
                 if (json_is_string(value))
                         (void) json_object_set(env, key, value);
-        if (json_object_update(env, s->env) < 0)
+        if (json_object_update(env, s->env) < 0 || bindings_add_env(egress_bindings(s), env) < 0)
                 return NULL;
         _cleanup_json_ json_t *j =
                 json_pack("{s:s, s:s, s:s, s:O, s:s, s:s, s:s, s:s*}", "sandboxId", s->id, "templateId", template_id_of(s),

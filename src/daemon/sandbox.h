@@ -157,6 +157,7 @@ struct sandbox_params {
         json_t *env, *metadata;    /* borrowed; NULL none; objects of strings, limits checked here */
         json_t *ext;               /* borrowed; NULL none */
         const json_t *policy;      /* borrowed; an object; NULL: the template's default */
+        const json_t *bindings;    /* borrowed; array, checked one by one (bindings.h); NULL none */
         int64_t ttl_s;             /* -1: default of the configuration; 0: no limit if allowed */
         struct sandbox_rules rules; /* SANDBOX_RULES_DEFAULT */
         const char *owner;

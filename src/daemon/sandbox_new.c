@@ -194,7 +194,7 @@ static int fill(struct app *app, struct sandbox *s, const struct sandbox_params 
                 (void) str_copy(s->name, sizeof s->name, p->name);
         if (replace(&s->env, p->env) < 0 || replace(&s->metadata, p->metadata) < 0 || replace(&s->ext, p->ext) < 0)
                 return error_set(err, -ENOMEM, "out of memory");
-        r = egress_new(app, s, p->policy, err);
+        r = egress_new(app, s, p->policy, p->bindings, err);
         if (r < 0)
                 return r;
         _cleanup_free_ char *identity = sandbox_identity(app, s);

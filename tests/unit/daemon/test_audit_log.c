@@ -211,10 +211,14 @@ static void normalising(void **state) {
                 "\"reason\":\"no_rule\",\"sandbox\":\"" B "\",\"host\":\"x.y\",\"type\":\"A\",\"more\":1}\n"
                 "nonsense\n\n"
                 "{\"time\":\"2026-01-02T03:04:05.678Z\",\"kind\":\"dns\",\"verdict\":\"maybe\"}\n"
-                "{\"time\":\"2026-01-02T03:04:05.678Z\",\"kind\":\"connect\",\"verdict\":\"allow\",\"reason\":\"rule\",\"rule\":\"r\"}";
+                "{\"time\":\"2026-01-02T03:04:05.678Z\",\"kind\":\"connect\",\"verdict\":\"allow\",\"reason\":\"rule\",\"rule\":\"r\",\"binding\":\"b1\",\"repeated\":2}";
         struct buf out = BUF_INIT(0);
+        struct audit_uses uses = { .n = 0 };
         size_t good = 0;
-        assert_int_equal(audit_normalise(A, lines, strlen(lines), &out, &good), 2);
+        assert_int_equal(audit_normalise(A, lines, strlen(lines), &out, &good, &uses), 2);
+        assert_int_equal(uses.n, 1);
+        assert_string_equal(uses.at[0].binding, "b1");
+        assert_int_equal(uses.at[0].n, 3);
         assert_int_equal(good, 2);
         const char *text = buf_str(&out);
         assert_non_null(strstr(text, "\"sandbox\":\"" A "\""));
