@@ -62,10 +62,11 @@ static int bio_read(BIO *b, char *to, int n) {
                 buf_consume(&s->in, got);
         } else {
                 got = want < s->slice_n ? want : s->slice_n;
-                if (got > 0)
+                if (got > 0) {
                         memcpy(to, s->slice, got);
-                s->slice += got;
-                s->slice_n -= got;
+                        s->slice += got;
+                        s->slice_n -= got;
+                }
         }
         if (got > 0)
                 return (int) got;
