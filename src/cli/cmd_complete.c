@@ -74,6 +74,14 @@ static void offer_keys(const char *typed) {
         json_array_foreach(json_object_get(j, "keys"), i, k) offer(member_str(k, "id"), typed);
 }
 
+static void offer_credentials(const char *typed) {
+        _cleanup_json_ json_t *j = fetch("/v1/credentials");
+        const json_t *c;
+        size_t i;
+
+        json_array_foreach(json_object_get(j, "credentials"), i, c) offer(member_str(c, "name"), typed);
+}
+
 static void offer_presets(const char *typed) {
         _cleanup_json_ json_t *j = fetch("/v1/policies/presets");
         const json_t *p;
@@ -158,6 +166,9 @@ static void offer_kind(enum complete kind, const char *typed) {
                 break;
         case COMPLETE_COMMAND:
                 offer_commands(NULL, typed);
+                break;
+        case COMPLETE_CREDENTIAL:
+                offer_credentials(typed);
                 break;
         case COMPLETE_PRESET:
                 offer_presets(typed);

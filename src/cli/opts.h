@@ -36,6 +36,7 @@ enum complete {
         COMPLETE_CP,      /* a file or SANDBOX:PATH */
         COMPLETE_COMMAND, /* of cspace itself */
         COMPLETE_PRESET,  /* of a policy */
+        COMPLETE_CREDENTIAL,
 };
 
 struct opt {

@@ -171,7 +171,7 @@ static int by_name(const void *a, const void *b) {
 }
 
 json_t *credentials_to_json(struct app *app) {
-        struct credential *all[CREDENTIALS_MAX], *c;
+        struct credential *all[CREDENTIALS_MAX] = { NULL }, *c;
         size_t pos = 0, n = 0;
         json_t *out = json_array();
         while (n < CREDENTIALS_MAX && (c = map_next(app->credentials->by_name, &pos)))

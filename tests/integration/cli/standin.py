@@ -175,6 +175,7 @@ class Standin:
         self.create_step = 'restoring'
         self.templates, self.keys, self.logs = [], [], []
         self.audit, self.audit_query, self.egress = [], None, 'active'
+        self.credentials = {}
         self.requests = []          # (method, target, headers)
         self.idempotent = {}
         self.writers = set()
@@ -332,6 +333,16 @@ class Standin:
             return 200, {'templates': self.templates}
         if name == 'POST templates':
             return 202, {'operation': self.bare(self.build(parts, query, body))}
+        if name == 'GET credentials':
+            return 200, {'credentials': [{'name': n, 'provider': 'static', 'created_at': rfc3339(0), 'updated_at': rfc3339(0),
+                                          'expires_at': None} for n in sorted(self.credentials)]}
+        if name == 'PUT credentials':
+            self.credentials[parts[2]] = json.loads(body)
+            return 200, {'name': parts[2], 'provider': 'static'}
+        if name == 'DELETE credentials':
+            if self.credentials.pop(parts[2], None) is None:
+                raise Refused(404, 'credential_not_found', f'credential "{parts[2]}" does not exist')
+            return 204, None
         if name == 'GET policies':
             return 200, {'presets': [{'name': 'none', 'hosts': []}, {'name': '@packages', 'hosts': ['a.example']}]}
         if name == 'GET keys':
@@ -461,6 +472,16 @@ class Standin:
             verdict = 'deny' if 'evil' in given['url'] else 'allow'
             return 200, {'url': given['url'], 'verdict': verdict, 'rule': 'r', 'reason': 'rule', 'message': given.get('method', 'none'),
                          'inspect': True, 'stages': [{'stage': 'dns', 'verdict': verdict, 'rule': 'r', 'reason': 'rule'}]}
+        if rest == ['bindings'] and method == 'POST':
+            s.setdefault('bindings', []).append(json.loads(body))
+            return 201, {'id': 'b1', **json.loads(body)}
+        if rest == ['bindings']:
+            return 200, {'bindings': [{'id': f'b{i}', 'used': 3, **b} for i, b in enumerate(s.get('bindings', []))]}
+        if rest[:1] == ['bindings'] and method == 'DELETE':
+            if rest[1] != 'b1':
+                raise Refused(404, 'binding_not_found', 'none')
+            s['bindings'].pop()
+            return 204, None
         if rest == ['audit']:
             self.audit_query = query
             if 'follow' in query:
