@@ -50,6 +50,7 @@ struct conn {
         struct in_addr dst;
         bool holds_name;
         bool counted;
+        bool hidden; /* the ClientHello may hold another one, encrypted (ECH) */
         struct host host;
         uint16_t port;
         enum policy_protocol protocol;
@@ -318,6 +319,12 @@ static void decide(struct conn *c, enum policy_protocol protocol) {
                 deny(c, v.reason, NULL);
                 return;
         }
+        /* Where TLS ends here, ECH ends too: the name outside is what is served, and browsers that only grease the
+         * extension go on. Passed through, a name would reach the server that nobody has judged. */
+        if (c->hidden && v.outcome == POLICY_ALLOW) {
+                deny(c, REASON_TLS_ECH, NULL);
+                return;
+        }
         c->counted = usage_open(c->gw->usage, v.rule);
         if (!c->counted) {
                 deny(c, REASON_LIMIT_CONNECTIONS, NULL);
@@ -338,9 +345,8 @@ static void decide(struct conn *c, enum policy_protocol protocol) {
 /* The name asked for must be the name behind the address, also where nobody looks inside afterwards. */
 static void judge_hello(struct conn *c, const struct client_hello *h) {
         c->protocol = POLICY_TLS;
-        if (h->encrypted)
-                deny(c, REASON_TLS_ECH, NULL);
-        else if (c->host.kind == HOST_NAME && !h->name[0])
+        c->hidden = h->encrypted;
+        if (c->host.kind == HOST_NAME && !h->name[0])
                 deny(c, REASON_TLS_NO_SNI, NULL);
         else if (h->name[0] && strcmp(h->name, c->host.name) != 0)
                 deny(c, REASON_HOST_MISMATCH, h->name);
