@@ -115,6 +115,8 @@ static void give_order(struct egress *g, struct error *err) {
         }
         order_fd(&o, fds, GATEWAY_FD_CTL, g->ctl);
         order_fd(&o, fds, GATEWAY_FD_TRUST, trust);
+        _cleanup_fd_ int log = placement_log_fd(g->p, true);
+        order_fd(&o, fds, STDERR_FILENO, log);
         (void) launcher_order(&g->launcher, &o, fds, err);
 }
 

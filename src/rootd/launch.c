@@ -138,7 +138,7 @@ static int place_descriptors(const struct launch_order *o, int *fds, struct erro
         int null = open("/dev/null", O_RDWR | O_CLOEXEC);
         if (null < 0)
                 return error_errno(err, errno, "cannot open /dev/null");
-        if (dup2(null, 0) < 0 || dup2(null, 1) < 0 || (!o->keep_stderr && dup2(null, 2) < 0))
+        if (dup2(null, 0) < 0 || dup2(null, 1) < 0 || dup2(null, 2) < 0)
                 return error_errno(err, errno, "cannot set the standard streams");
         /* What remains open up to exec, to report its failure, closes with it. */
         if (syscall(SYS_close_range, 3, ~0u, CLOSE_RANGE_CLOEXEC) < 0)
@@ -152,7 +152,8 @@ static int place_descriptors(const struct launch_order *o, int *fds, struct erro
 static int become(const struct launch_setup *s, const struct launch_order *o, int *fds, struct error *err) {
         static char argv_bytes[LAUNCH_ARGV_BYTES];
         char *argv[LAUNCH_ARGV_MAX + 1] = {};
-        static char *const no_env[] = { NULL };
+        static char text_log[] = "CSPACE_LOG_FORMAT=text";
+        char *const env[] = { o->text_log ? text_log : NULL, NULL };
         memcpy(argv_bytes, o->argv, sizeof argv_bytes);
         size_t at = 0;
         for (uint32_t i = 0; i < o->argc; i++) {
@@ -173,7 +174,7 @@ static int become(const struct launch_setup *s, const struct launch_order *o, in
                 r = confine_self(&c, err);
         if (r < 0)
                 return r;
-        (void) execve(argv[0], argv, no_env);
+        (void) execve(argv[0], argv, env);
         return error_errno(err, errno, "cannot execute \"%s\"", argv[0]);
 }
 

@@ -48,7 +48,7 @@ struct launch_order {
         uint32_t processes;
         int32_t oom_score_adj;
         bool kvm; /* the view with /dev/kvm */
-        bool keep_stderr;
+        bool text_log; /* descriptor 2 is sent along and is a log */
         uint32_t argc, argv_bytes;
         char argv[LAUNCH_ARGV_BYTES]; /* NUL-terminated strings; the first is the path to execute */
         uint32_t n_fds;

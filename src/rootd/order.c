@@ -37,7 +37,7 @@ int order_warden(const struct rootd *r, const struct record *rec, bool adopt, bo
                                       .files = PROGRAM_FILES_MAX,
                                       .processes = WARDEN_PROCESSES_MAX,
                                       .oom_score_adj = WARDEN_OOM_ADJ,
-                                      .keep_stderr = true };
+                                      .text_log = true };
         int res = program_path(r, "cspace-warden", program, err);
         if (res < 0)
                 return res;
@@ -89,7 +89,7 @@ int order_gateway(const struct rootd *r, const struct record *rec, struct launch
                                       .files = GATEWAY_FILES_MAX,
                                       .processes = GATEWAY_PROCESSES_MAX,
                                       .oom_score_adj = GATEWAY_OOM_ADJ,
-                                      .keep_stderr = true };
+                                      .text_log = true };
         int res = program_path(r, "cspace-gateway", program, err);
         if (res < 0)
                 return res;

@@ -10,6 +10,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/str.h"
+#include "rootd/childlog.h"
 #include "rootd/egress.h"
 #include "rootd/reap.h"
 #include "rootd/server.h"
@@ -48,6 +49,8 @@ void placement_free(struct placement *p) {
                 }
         revive_cancel(p);
         egress_cancel(p);
+        childlog_free(p->warden_log);
+        childlog_free(p->gateway_log);
         proc_done(&p->warden);
         proc_done(&p->vm);
         proc_done(&p->gateway);
@@ -58,6 +61,23 @@ void placement_free(struct placement *p) {
 void placement_free_all(struct rootd *r) {
         while (r->placements)
                 placement_free(r->placements);
+}
+
+/* ---- logs ----------------------------------------------------------------------------------- */
+
+static struct childlog **open_log(struct placement *p, bool gateway) {
+        struct childlog **log = gateway ? &p->gateway_log : &p->warden_log;
+        struct error e = ERROR_INIT;
+        if (!*log && childlog_new(p->rootd->loop, p->dir, gateway ? "gateway.log" : "warden.log",
+                                  gateway ? "cspace-gateway" : "cspace-warden", p->rec.id, log, &e) < 0)
+                log_warn("sandbox %s: no log of its %s: %s", p->rec.id, gateway ? "gateway" : "warden", e.msg);
+        return log;
+}
+
+int placement_log_fd(struct placement *p, bool gateway) {
+        struct childlog *log = *open_log(p, gateway);
+        int fd = log ? childlog_writer(log) : -EBADF;
+        return fd < 0 ? -EBADF : fd;
 }
 
 /* ---- processes ------------------------------------------------------------------------------ */
@@ -109,6 +129,8 @@ int placement_watch(struct placement *p, pid_t warden, int warden_pidfd, pid_t v
 void placement_adopt(struct placement *p) {
         struct rootd *r = p->rootd;
         struct error e = ERROR_INIT;
+        (void) open_log(p, false);
+        (void) open_log(p, true);
         if (proc_adopt(&p->warden, r->loop, (pid_t) p->rec.warden_pid, p->rec.warden_start, p->rec.warden_uid,
                        on_exit_of, p, &e) < 0) {
                 log_warn("sandbox %s: the warden is gone: %s", p->rec.id, e.msg);

@@ -22,6 +22,7 @@ struct placement {
         bool recorded; /* its folder below <run>/sandboxes may be there */
         int dir;       /* that folder; -EBADF while there is none */
         struct proc warden, vm, gateway;
+        struct childlog *warden_log, *gateway_log; /* NULL: none could be made */
         struct place *place;     /* PLACING: the flow */
         struct removal *removal; /* REMOVING */
         struct revive *revive;   /* LIVE: a new warden on its way */
@@ -40,6 +41,9 @@ struct placement *placement_new(struct rootd *r, const char *id);
 /* Out of the list; NULL is fine. */
 void placement_free(struct placement *p);
 void placement_free_all(struct rootd *r);
+
+/* For descriptor 2 of a warden or gateway about to be started; the caller closes it. -EBADF: it has no log. */
+int placement_log_fd(struct placement *p, bool gateway);
 
 /* Takes the pidfds; the record gets pids and start times. */
 int placement_watch(struct placement *p, pid_t warden, int warden_pidfd, pid_t vm, int vm_pidfd,

@@ -51,6 +51,8 @@ static void give_order(struct revive *v, struct error *err) {
                 return;
         order_fd(&o, fds, WARDEN_FD_CTL, v->ctl);
         order_fd(&o, fds, WARDEN_FD_DATA, v->data);
+        _cleanup_fd_ int log = placement_log_fd(v->p, false);
+        order_fd(&o, fds, STDERR_FILENO, log);
         (void) launcher_order(&v->launcher, &o, fds, err);
 }
 

@@ -33,6 +33,7 @@
 #include "warden_internal.h"
 
 #define HELLO_MS 3000         /* restored or adopted: the agent is there already */
+#define GUEST_DOWN_LINES 5 /* in ten seconds: a guest can lose its link as often as it likes */
 #define INIT_TIMEOUT_MS 60000
 #define QUIESCE_TIMEOUT_MS 120000
 #define STATS_TIMEOUT_MS 30000
@@ -318,9 +319,14 @@ static void on_guest_up(void *arg) {
 }
 
 static void on_guest_down(void *arg, const char *why) {
+        static struct log_limit limit;
         struct warden *w = arg;
-        if (!warden_ended(w))
-                log_warn("sandbox %s: the link to the agent was lost: %s", w->id, why);
+        unsigned dropped = 0;
+        if (warden_ended(w) || !log_limit_pass(&limit, GUEST_DOWN_LINES, &dropped))
+                return;
+        log_warn("sandbox %s: the link to the agent was lost: %s", w->id, why);
+        if (dropped)
+                log_warn("sandbox %s: and it was %u times before that", w->id, dropped);
 }
 
 static const struct guest_handler guest_handler = { .on_up = on_guest_up, .on_down = on_guest_down };

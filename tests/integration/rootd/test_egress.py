@@ -46,7 +46,7 @@ def test_a_gateway_is_confined(placer):
     assert st['NoNewPrivs'] == '1' and st['NSpid'].split()[-1] == '1'
     assert g('limits()')['RLIMIT_CORE'] == [1, 1] and g('limits()')['RLIMIT_NOFILE'] == [8192, 8192]
     assert g('writable()') == [] and g('visible_pids()') == [pid]
-    assert g('open("/proc/self/environ").read()') == ''
+    assert g('open("/proc/self/environ").read()') == 'CSPACE_LOG_FORMAT=text\0'
     for path in ('/etc/passwd', '/root', '/home', '/run', '/dev/net', '/dev/kvm'):
         assert g(f'os.path.exists({path!r})') is False, path
     held = g('fds()')

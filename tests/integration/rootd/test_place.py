@@ -53,7 +53,7 @@ def test_programs_are_confined(placer):
         assert st['NSpid'].split()[-1] == '1'  # PID 1 of a namespace of its own
         assert ask('limits()')['RLIMIT_CORE'] == [1, 1]
         assert ask('limits()')['RLIMIT_NOFILE'][1] <= 1024
-        assert ask('open("/proc/self/environ").read()') == ''
+        assert ask('open("/proc/self/environ").read()') == ('CSPACE_LOG_FORMAT=text\0' if ask is w else '')
         assert int(ask('open("/proc/self/oom_score_adj").read()')) == (200 if ask is w else 400)
         assert ask('os.nice(0)') == 0
         assert ask('writable()') == []
@@ -377,3 +377,32 @@ def test_a_program_that_cannot_start(rootd, tmp_path):
     assert c.call('LIST', 'PLACEMENT_LIST')['ids'] == ''
     rootd.stop()
     rootd.host.assert_nothing()
+
+
+def test_logs_of_programs_are_marked_and_bounded(placer):
+    """What a warden writes is its own, whoever it says that it is, and however much it is."""
+    ident, _ = placer.place()
+    r = placer.rootd
+    w = r.warden(ident)
+    mark = f'cspace-warden of sandbox {ident}: '
+    w(r"""os.write(2, b'2026-01-01T00:00:00.000Z error cspace-warden: told\n2026-01-01T00:00:00.000Z error cspace-rootd: forged\n'
+                   b'{"level":"error","program":"cspace-rootd"}\n\x1b[31m' + b'x' * 3000 + b'\n')""".replace('\n    ', ' '))
+    until(lambda: 'x' * 500 in r.text(), what='the lines')
+    lines = [line for line in r.text().splitlines() if 'told' in line or 'forged' in line or '"program' in line or 'xxx' in line]
+    assert len(lines) == 4 and all(mark in line and 'cspace-rootd: ' + mark in line for line in lines), lines
+    assert 'error cspace-rootd' in lines[0] and 'warn cspace-rootd' in lines[2]
+    assert '\x1b' not in lines[3] and len(lines[3]) < 1500
+    # Its description is its own: what it does to it is nobody else's business, and a full pipe does not hold it up.
+    assert w('os.get_blocking(2)') is False
+    w('os.set_blocking(2, True)')
+    r.kill()
+    r.start()
+    w('os.write(2, b"after\\n")')
+    until(lambda: mark + 'after' in r.text(), what='a line after the restart of rootd')
+    w('os.set_blocking(2, False)')
+    before = len(r.text())
+    w('[os.write(2, b"flood %d\\n" % i) for i in range(300)] and None')
+    until(lambda: 'flood 40' in r.text(), what='the first of many lines')
+    assert len(r.text()) - before < 20000
+    placer.c = r.client()
+    placer.c.call('REMOVE', id=ident)
