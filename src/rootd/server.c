@@ -105,7 +105,10 @@ static void hello(struct client *c, const struct ticket *t, const struct ipc_hel
                 struct error e = ERROR_INIT;
                 (void) error_set(&e, -EPROTO, "client speaks version %u of the protocol, this is version %d",
                                  m->version, VERSION);
-                ticket_error(r, t, &e);
+                if (m->version != 0)
+                        ticket_error(r, t, &e);
+                else /* `cspace up` looks whether we answer: nothing to be logged */
+                        (void) ipc_conn_reply_error(c->conn, &t->request, &e);
                 return;
         }
         struct ipc_host_info info = { .version = VERSION,
@@ -159,6 +162,7 @@ static int dispatch(struct client *c, struct rootd *r, const struct ticket *t, s
                 ON(IMAGE_REMOVE, image_remove, image_remove_handle(r, t, &m))
                 ON(IMAGES, images, images_handle(r, t, &m))
                 ON(VARIANT_COMMIT, variant_commit, variant_commit_handle(r, t, &m))
+                ON(VARIANT_REMOVE, variant_remove, variant_remove_handle(r, t, &m))
         case IPC_BUILD: {
                 struct ipc_build m;
                 if (ipc_build_decode(p->body, p->body_n, &m) < 0) {

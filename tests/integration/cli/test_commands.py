@@ -278,7 +278,7 @@ def test_sandbox_that_does_not_exist(cli):
     assert e['error']['code'] == 'sandbox_not_found'
 
 
-@pytest.mark.parametrize('name', ['../x', 'a/b', 'a?b', 'a#b', 'a b', '%2e', '', EVIL])
+@pytest.mark.parametrize('name', ['../x', 'a/b', 'a?b', 'a#b', 'a b', '%2e', EVIL])
 def test_odd_sandbox_names(cli, name):
     r = cli('info', '--', name)
     assert r.returncode == 125 and no_controls(r.stderr)
@@ -405,3 +405,12 @@ def test_completion(cli, server, sandbox, tmp_path, monkeypatch):
     assert complete(cli, 'cp', 'file.txt', sandbox + ':/s') in ([sandbox + ':/srv/'], ['/srv/'])
     cli.env['CSPACE_API_URL'] = 'unix:/no/such'
     assert complete(cli, 'info', '') == []
+
+
+@pytest.mark.parametrize('argv', [('exec', '', '--', 'true'), ('info', ''), ('rm', ''), ('pause', ''), ('logs', ''), ('rm', 'SANDBOX', '')])
+def test_empty_names(cli, server, sandbox, argv):
+    """As from "$box" when the variable is not set."""
+    before = len(server.requests)
+    r = cli(*[sandbox if a == 'SANDBOX' else a for a in argv])
+    assert r.returncode != 0 and b"the sandbox's name is empty" in r.stderr
+    assert len(server.requests) == before and sandbox in server.sandboxes
