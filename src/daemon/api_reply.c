@@ -56,6 +56,8 @@ enum api_code api_code_from_errno(int err) {
                 return API_GUEST_TIMEOUT;
         case -EBUSY:
                 return API_CONFLICT;
+        case -EUSERS:
+                return API_TOO_MANY;
         default:
                 return API_INTERNAL;
         }

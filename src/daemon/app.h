@@ -69,6 +69,8 @@ struct app {
         struct del *deletes;     /* list, sandbox_delete.c */
         struct e2b *e2b;
         struct app_counters counters;
+        uint64_t host_memory_mb;  /* what this host has */
+        uint32_t host_cpus;
         int64_t started_ms;
         bool stopping;
 };

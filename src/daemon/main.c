@@ -411,11 +411,19 @@ static int become_user(const struct options *o, struct identity *id, bool *ret_c
         return o->allow_root ? 0 : r;
 }
 
+/* Before anything is confined: the C library looks into /sys and /proc for it. */
+static void look_at_host(struct app *app) {
+        long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE), cpus = sysconf(_SC_NPROCESSORS_ONLN);
+        app->host_memory_mb = pages > 0 && page > 0 ? (uint64_t) pages * (uint64_t) page >> 20 : 0;
+        app->host_cpus = cpus > 0 ? (uint32_t) cpus : 0;
+}
+
 static int run(struct daemon *d, struct error *err) {
         struct identity id;
         bool change;
         struct rlimit files;
         int r = read_config(&d->app, &d->o, err);
+        look_at_host(&d->app);
         if (r >= 0)
                 r = d->o.allow_root ? 0 : become_user(&d->o, &id, &change, err);
         if (d->o.allow_root)

@@ -261,4 +261,5 @@ void reconcile_rows(struct app *app) {
         (void) db_batch_submit(app->db, b, NULL, NULL);
         template_builds_interrupted(app);
         templates_collect(app);
+        variants_collect(app);
 }

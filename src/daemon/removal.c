@@ -14,6 +14,7 @@
 #include "base/cleanup.h"
 #include "base/log.h"
 #include "base/str.h"
+#include "manifest/variant.h"
 #include "map.h"
 #include "rootd.h"
 #include "sandbox_flow.h"
@@ -32,7 +33,7 @@ struct waiter {
 struct removal {
         struct app *app;
         enum removal_kind kind;
-        char id[DIGEST_LEN + 1];
+        char id[DIGEST_LEN + 1 + VARIANT_NAME_MAX + 1];
         struct waiter *waiters;
         struct timer *retry;
         uint64_t retry_ms;
@@ -43,7 +44,8 @@ struct removals {
         struct map *by_id;
 };
 
-static const uint16_t types[] = { IPC_REMOVE, IPC_BUILD_REMOVE, IPC_TEMPLATE_REMOVE, IPC_IMAGE_REMOVE };
+static const uint16_t types[] = { IPC_REMOVE, IPC_BUILD_REMOVE, IPC_TEMPLATE_REMOVE, IPC_IMAGE_REMOVE,
+                                  IPC_VARIANT_REMOVE };
 
 static void ask(void *arg);
 
@@ -83,6 +85,7 @@ static int encode(const struct removal *r, uint8_t *out, size_t cap, size_t *ret
         struct ipc_build_remove build = { 0 };
         struct ipc_template_remove template = { 0 };
         struct ipc_image_remove image = { 0 };
+        struct ipc_variant_remove variant = { 0 };
         switch (r->kind) {
         case REMOVAL_BUILD:
                 (void) str_copy(build.id, sizeof build.id, r->id);
@@ -93,6 +96,10 @@ static int encode(const struct removal *r, uint8_t *out, size_t cap, size_t *ret
         case REMOVAL_IMAGE:
                 (void) str_copy(image.image, sizeof image.image, r->id);
                 return ipc_image_remove_encode(&image, out, cap, ret_n);
+        case REMOVAL_VARIANT:
+                memcpy(variant.digest, r->id, DIGEST_LEN);
+                (void) str_copy(variant.variant, sizeof variant.variant, r->id + DIGEST_LEN + 1);
+                return ipc_variant_remove_encode(&variant, out, cap, ret_n);
         case REMOVAL_PLACEMENT:
         default:
                 (void) str_copy(placement.id, sizeof placement.id, r->id);
@@ -103,7 +110,7 @@ static int encode(const struct removal *r, uint8_t *out, size_t cap, size_t *ret
 static void ask(void *arg) {
         struct removal *r = arg;
         r->retry = NULL;
-        uint8_t body[128];
+        uint8_t body[256];
         size_t n;
         if (encode(r, body, sizeof body, &n) < 0 ||
             rootd_call(r->app->rootd, types[r->kind], body, n, NULL, 0, REMOVE_TIMEOUT_MS, on_removed, r, NULL) < 0) {

@@ -171,6 +171,9 @@ struct sandbox_params {
 typedef void (*sandbox_durable_cb)(void *arg, int err, const struct error *e);
 int sandbox_create(struct app *app, const struct sandbox_params *p, sandbox_durable_cb durable, void *arg,
                    struct sandbox **ret_s, struct op **ret_op, enum api_code *ret_code, struct error *err);
+/* Whether a VM of that size may be on this host: -EINVAL with the numbers. 0 of either: not asked for. */
+#define HOST_MEMORY_RESERVE_MB 512 /* kept for the host (a quarter of it where that is less) */
+int sandbox_size_check(const struct app *app, uint32_t memory_mb, uint32_t cpus, struct error *err);
 /* In any state; one that is being deleted gives the operation under way. durable as above. */
 int sandbox_delete(struct app *app, struct sandbox *s, const char *why, const char *owner, const char *idem,
                    sandbox_durable_cb durable, void *arg, struct op **ret_op, struct error *err);

@@ -60,12 +60,32 @@ static int check_map(const json_t *map, const char *what, size_t max_items, size
         return 0;
 }
 
-static int check_size(const struct app *app, const struct sandbox_params *p, const struct tmpl *t, struct error *err) {
-        (void) app;
-        if (p->memory_mb && (p->memory_mb < LIMIT_MEMORY_MIN_MB || p->memory_mb > LIMIT_MEMORY_MAX_MB))
+int sandbox_size_check(const struct app *app, uint32_t memory_mb, uint32_t cpus, struct error *err) {
+        uint64_t total = app->host_memory_mb, reserve = total / 4 < HOST_MEMORY_RESERVE_MB ? total / 4 : HOST_MEMORY_RESERVE_MB;
+        if (memory_mb && (memory_mb < LIMIT_MEMORY_MIN_MB || memory_mb > LIMIT_MEMORY_MAX_MB))
                 return error_set(err, -EINVAL, "memory must be from %d to %d MiB", LIMIT_MEMORY_MIN_MB, LIMIT_MEMORY_MAX_MB);
-        if (p->cpus > LIMIT_CPUS_MAX)
+        if (cpus > LIMIT_CPUS_MAX)
                 return error_set(err, -EINVAL, "cpus must be from 1 to %d", LIMIT_CPUS_MAX);
+        if (app->conf.max_memory_mb && memory_mb > app->conf.max_memory_mb)
+                return error_set(err, -EINVAL, "memory of %u MiB is more than the %u MiB that are allowed (configuration:"
+                                 " [sandbox] max_memory_mb)", memory_mb, app->conf.max_memory_mb);
+        if (!app->conf.max_memory_mb && total && memory_mb > total - reserve)
+                return error_set(err, -EINVAL, "memory of %u MiB is more than this host can give: it has %llu MiB, of which"
+                                 " %llu are kept for itself (configuration: [sandbox] max_memory_mb)", memory_mb,
+                                 (unsigned long long) total, (unsigned long long) reserve);
+        if (app->conf.max_cpus && cpus > app->conf.max_cpus)
+                return error_set(err, -EINVAL, "%u CPUs are more than the %u that are allowed (configuration: [sandbox] max_cpus)",
+                                 cpus, app->conf.max_cpus);
+        if (!app->conf.max_cpus && app->host_cpus && cpus > app->host_cpus)
+                return error_set(err, -EINVAL, "%u CPUs are more than this host's %u (configuration: [sandbox] max_cpus)", cpus,
+                                 app->host_cpus);
+        return 0;
+}
+
+static int check_size(const struct app *app, const struct sandbox_params *p, const struct tmpl *t, struct error *err) {
+        int r = sandbox_size_check(app, p->memory_mb, p->cpus, err);
+        if (r < 0)
+                return r;
         if (p->disk_bytes && p->disk_bytes < t->disk_bytes)
                 return error_set(err, -EINVAL, "the disk cannot be smaller than the template's (%llu MiB)",
                                  (unsigned long long) (t->disk_bytes >> 20));

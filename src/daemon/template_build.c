@@ -31,6 +31,7 @@
 #include "op.h"
 #include "removal.h"
 #include "rootd.h"
+#include "sandbox.h"
 #include "template_internal.h"
 #include "timer.h"
 #include "variant.h"
@@ -543,6 +544,9 @@ int template_build(struct app *app, const struct template_build_params *p, templ
         char ref[TEMPLATE_REF_SIZE];
         _cleanup_fd_ int tar_fd = p->tar_fd;
         int r = check(app, p, ref, ret, err);
+        if (r < 0)
+                return r;
+        r = sandbox_size_check(app, p->memory_mb, p->cpus, err);
         if (r < 0)
                 return r;
         struct build *bd = calloc(1, sizeof *bd);

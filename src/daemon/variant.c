@@ -55,7 +55,8 @@ struct variant {
         char name[VARIANT_NAME_MAX + 1];
         char engine[16];
         uint32_t memory_mb, cpus;
-        int64_t created_ms;
+        int64_t created_ms, used_ms;
+        struct variant *next; /* of the outdated ones */
 };
 
 enum stage { QUEUED, PLACE, BOOT, WARM, SNAPSHOT, COMMIT, CLEAR, ROW };
@@ -80,6 +81,8 @@ struct making {
         unsigned tries;
         bool asked;        /* cspace-rootd owes an answer */
         bool committed;
+        bool abandoned;    /* nobody waits for it any more: it ends as soon as it can */
+        bool over;         /* finish() is at work */
         bool retry;        /* the failure is one that another boot may not meet */
         struct warden *warden;
         struct warmup *warmup;
@@ -94,10 +97,12 @@ struct making {
 struct variants {
         struct map *known; /* struct variant by key */
         struct making *making;
+        struct variant *outdated; /* found at start, to be removed */
         uint64_t last_ms;  /* how long the last one took, for estimates */
 };
 
 static void advance(struct making *m);
+static void abandon(struct making *m);
 static void start_queued(struct app *app);
 
 static void variant_names(struct app *app, struct variant *v, const char *digest, uint32_t memory_mb, uint32_t cpus) {
@@ -141,12 +146,15 @@ static void set_stage(struct making *m, enum stage st) {
 void variant_wait_cancel(struct variant_wait *w) {
         if (!w)
                 return;
-        for (struct variant_wait **at = &w->making->waits; *at; at = &(*at)->next)
+        struct making *m = w->making;
+        for (struct variant_wait **at = &m->waits; *at; at = &(*at)->next)
                 if (*at == w) {
                         *at = w->next;
                         break;
                 }
         free(w);
+        if (!m->waits && !m->over && !m->app->stopping)
+                abandon(m);
 }
 
 /* ---- end ----------------------------------------------------------------------------------- */
@@ -170,7 +178,9 @@ static void drop_vm(struct making *m) {
 
 static void finish(struct making *m, int err, const struct error *e) {
         struct app *app = m->app;
+        m->over = true;
         making_unlink(m);
+        timer_cancel(m->start);
         drop_vm(m);
         if (err >= 0)
                 app->variants->last_ms = clock_mono_ms() - m->t0_ms;
@@ -203,7 +213,7 @@ static void on_cleared(void *arg) {
         struct making *m = arg;
         m->id[0] = 0;
         if (!m->committed) {
-                if (m->tries < TRIES_MAX && m->retry && !m->app->stopping) {
+                if (m->tries < TRIES_MAX && m->retry && !m->abandoned && !m->app->stopping) {
                         advance(m);
                         return;
                 }
@@ -212,7 +222,7 @@ static void on_cleared(void *arg) {
         }
         m->stage = ROW;
         struct db_batch *b = db_batch_new();
-        m->v->created_ms = clock_real_ms();
+        m->v->created_ms = m->v->used_ms = clock_real_ms();
         db_batch_add(b,
                      "INSERT OR REPLACE INTO variants (digest, name, engine, memory_mb, cpus, created_ms)"
                      " VALUES (?, ?, ?, ?, ?, ?)",
@@ -250,6 +260,19 @@ static void fail(struct making *m, int err, const char *why) {
         if (m->asked)
                 return; /* its answer ends this try */
         clear(m);
+}
+
+/* What is committed already stays: it is paid for. */
+static void abandon(struct making *m) {
+        struct error e = ERROR_INIT;
+        (void) error_set(&e, -ECANCELED, "nobody waits for variant %s any more", m->v->name);
+        m->abandoned = m->stage < COMMIT;
+        if (!m->abandoned)
+                return;
+        if (m->stage == QUEUED)
+                finish(m, e.code, &e);
+        else
+                fail(m, e.code, e.msg);
 }
 
 /* ---- steps --------------------------------------------------------------------------------- */
@@ -381,6 +404,10 @@ static void on_placed(void *arg, int err, const struct error *e, struct ipc_pack
         m->asked = false;
         if (err == -ECANCELED && m->app->stopping)
                 return;
+        if (err >= 0 && m->abandoned) {
+                clear(m);
+                return;
+        }
         if (err < 0) {
                 fail(m, err, e->msg);
                 return;
@@ -433,7 +460,7 @@ static void start_queued(struct app *app) {
 
 static struct making *find_making(struct app *app, const char *key) {
         for (struct making *m = app->variants->making; m; m = m->next)
-                if (strcmp(m->v->key, key) == 0)
+                if (strcmp(m->v->key, key) == 0 && !m->abandoned)
                         return m;
         return NULL;
 }
@@ -458,16 +485,69 @@ static struct making *making_new(struct app *app, struct tmpl *t, const struct v
         return m;
 }
 
+/* Whether a sandbox that uses the host's memory, or waits in the pool, is of it. */
+static bool in_use(struct app *app, const struct variant *v) {
+        for (const struct sandbox *s = sandbox_oldest(app); s; s = s->next)
+                if ((SANDBOX_BIT(s->state) & (SANDBOX_ALIVE | SANDBOX_BIT(SANDBOX_POOLED))) && s->memory_mb == v->memory_mb &&
+                    s->cpus == v->cpus && strcmp(s->digest, v->digest) == 0)
+                        return true;
+        return false;
+}
+
+static void remove_files(struct app *app, const char *key) {
+        if (removal_start(app, REMOVAL_VARIANT, key, NULL, NULL) < 0)
+                log_error("variant %s: out of memory, its files stay", key);
+}
+
+static void forget(struct app *app, struct variant *v, struct db_batch *b);
+
+/* Room for one more variant of the template, or an error. */
+static int make_room(struct app *app, const struct tmpl *t, struct error *err) {
+        size_t pos = 0;
+        unsigned n = 0;
+        struct variant *v, *oldest = NULL;
+        while ((v = map_next(app->variants->known, &pos))) {
+                if (strcmp(v->digest, t->digest) != 0)
+                        continue;
+                n++;
+                if ((!oldest || v->used_ms < oldest->used_ms) && !in_use(app, v))
+                        oldest = v;
+        }
+        for (const struct making *m = app->variants->making; m; m = m->next)
+                n += m->tmpl == t && !m->abandoned;
+        if (n < VARIANTS_MAX)
+                return 0;
+        if (!oldest)
+                return error_set(err, -EUSERS,
+                                 "the template has snapshots for %u sizes, which is the limit, and sandboxes of all of them run: use"
+                                 " one of these sizes",
+                                 n);
+        struct db_batch *b = db_batch_new();
+        log_info("variant %s of %.12s makes way for another size", oldest->name, oldest->digest);
+        remove_files(app, oldest->key);
+        forget(app, oldest, b);
+        (void) db_batch_submit(app->db, b, NULL, NULL);
+        return 0;
+}
+
 int variant_ensure(struct app *app, struct tmpl *t, uint32_t memory_mb, uint32_t cpus,
                    const struct variant_waiter *waiter, void *arg, struct variant_wait **ret, struct error *err) {
         struct variant v = { 0 };
         if (!rootd_engine(app->rootd)[0])
                 return error_set(err, -ENOTCONN, "cspace-rootd is not reachable");
         variant_names(app, &v, t->digest, memory_mb, cpus);
-        if (map_get(app->variants->known, v.key))
+        struct variant *known = map_get(app->variants->known, v.key);
+        if (known) {
+                known->used_ms = clock_real_ms();
                 return 1;
-        struct variant_wait *w = calloc(1, sizeof *w);
+        }
         struct making *m = find_making(app, v.key);
+        if (!m) {
+                int r = make_room(app, t, err);
+                if (r < 0)
+                        return r;
+        }
+        struct variant_wait *w = calloc(1, sizeof *w);
         if (w && !m)
                 m = making_new(app, t, &v);
         if (!w || !m) {
@@ -546,8 +626,14 @@ json_t *variants_to_json(struct app *app, const char *digest) {
         return a;
 }
 
+struct loading {
+        struct app *app;
+        struct variants *all;
+};
+
 static int load_row(void *arg, struct db_row *row, struct error *err) {
-        struct variants *all = arg;
+        struct loading *loading = arg;
+        struct variants *all = loading->all;
         struct variant *v = calloc(1, sizeof *v);
         if (!v)
                 return error_set(err, -ENOMEM, "out of memory");
@@ -559,14 +645,16 @@ static int load_row(void *arg, struct db_row *row, struct error *err) {
         }
         v->memory_mb = (uint32_t) db_row_int(row, 3);
         v->cpus = (uint32_t) db_row_int(row, 4);
-        v->created_ms = db_row_int(row, 5);
+        v->created_ms = v->used_ms = db_row_int(row, 5);
         char now[VARIANT_NAME_MAX + 1];
         variant_name(v->engine, v->memory_mb, v->cpus, now);
-        if (!str_eq(now, v->name)) { /* made by another QEMU: it would not load */
-                free(v);
+        (void) snprintf(v->key, sizeof v->key, "%s/%s", v->digest, v->name);
+        /* Made by another QEMU or build: it would not load. Or its template has gone. */
+        if (!str_eq(now, v->name) || !template_find(loading->app, v->digest)) {
+                v->next = all->outdated;
+                all->outdated = v;
                 return 0;
         }
-        (void) snprintf(v->key, sizeof v->key, "%s/%s", v->digest, v->name);
         if (map_put(all->known, v->key, v) < 0) {
                 free(v);
                 return error_set(err, -ENOMEM, "out of memory");
@@ -584,13 +672,35 @@ int variants_load(struct app *app, struct variants **ret, struct error *err) {
         }
         all->last_ms = FIRST_GUESS_MS;
         *ret = all;
-        return db_query(db_conn_of(app->db), load_row, all, err,
+        return db_query(db_conn_of(app->db), load_row, &(struct loading){ app, all }, err,
                         "SELECT digest, name, engine, memory_mb, cpus, created_ms FROM variants", "");
+}
+
+void variants_collect(struct app *app) {
+        struct variants *all = app->variants;
+        if (!all->outdated)
+                return;
+        struct db_batch *b = db_batch_new();
+        while (all->outdated) {
+                struct variant *v = all->outdated;
+                all->outdated = v->next;
+                log_info("variant %s of %.12s is of another QEMU, build or template, and is removed", v->name, v->digest);
+                if (digest_valid(v->digest) && template_find(app, v->digest))
+                        remove_files(app, v->key);
+                db_batch_add(b, "DELETE FROM variants WHERE digest = ? AND name = ?", "ss", v->digest, v->name);
+                free(v);
+        }
+        (void) db_batch_submit(app->db, b, NULL, NULL);
 }
 
 void variants_free(struct variants *all) {
         if (!all)
                 return;
+        while (all->outdated) {
+                struct variant *v = all->outdated;
+                all->outdated = v->next;
+                free(v);
+        }
         while (all->making) {
                 struct making *m = all->making;
                 all->making = m->next;

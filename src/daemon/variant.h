@@ -5,6 +5,9 @@
  * Variants: a template's snapshot for one engine and size. Made at the first use, once however
  * many wait for it, and kept. Making one boots the template's kernel (again when that hangs), runs
  * what agents run first, so that it is in the snapshot's memory, and snapshots.
+ *
+ * A template has at most VARIANTS_MAX: for another size, the one makes way that no sandbox is of and that was used
+ * least recently.
  */
 
 #include <jansson.h>
@@ -12,6 +15,8 @@
 #include "base/error.h"
 #include "manifest/variant.h"
 #include "template.h"
+
+#define VARIANTS_MAX 8 /* of one template: each holds a guest's memory and disk */
 
 struct app;
 struct variants;
@@ -30,7 +35,10 @@ struct variant_waiter {
  * comes from inside. */
 int variant_ensure(struct app *app, struct tmpl *t, uint32_t memory_mb, uint32_t cpus,
                    const struct variant_waiter *w, void *arg, struct variant_wait **ret, struct error *err);
-void variant_wait_cancel(struct variant_wait *w); /* the making goes on; NULL is fine */
+/* The making ends when nobody waits for it any more; NULL is fine. */
+void variant_wait_cancel(struct variant_wait *w);
+/* At start, when rows may be written: rows of what cannot be used any more go, and their files. */
+void variants_collect(struct app *app);
 /* cspace-rootd says that it does not have it. */
 void variant_forget(struct app *app, const char *digest, uint32_t memory_mb, uint32_t cpus);
 /* The template goes. */

@@ -363,6 +363,69 @@ void variant_commit_handle(struct rootd *r, const struct ticket *t, const struct
                 p->committing = true;
 }
 
+/* A name as variant_name() makes them, now or in another version: one part of a path, and not a hidden one. */
+static bool variant_name_valid(const char *name) {
+        return name[0] >= 'a' && name[0] <= 'z' && strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789-") == strlen(name);
+}
+
+struct variant_removal {
+        struct rootd *rootd;
+        struct ticket ticket;
+        char path[DIGEST_LEN + 16], hidden[VARIANT_NAME_MAX + 8];
+};
+
+static int variant_remove_work(struct rootd *r, void *arg, struct error *err) {
+        const struct variant_removal *v = arg;
+        _cleanup_fd_ int variants = fd_open_beneath(r->dirs.templates, v->path, O_RDONLY | O_DIRECTORY, 0, err);
+        return variants < 0 ? variants : fd_remove_tree_at(variants, v->hidden, err);
+}
+
+static void on_variant_removed(void *arg, const struct error *e) {
+        struct variant_removal *v = arg;
+        if (e)
+                ticket_error(v->rootd, &v->ticket, e);
+        else
+                ticket_ok(v->rootd, &v->ticket);
+        free(v);
+}
+
+/* Gone at once for everybody who looks; its blocks follow. 1: there was nothing to remove. */
+static int hide_variant(struct variant_removal *v, const char *name, struct error *err) {
+        _cleanup_fd_ int variants = fd_open_beneath(v->rootd->dirs.templates, v->path, O_RDONLY | O_DIRECTORY, 0, err);
+        if (variants < 0)
+                return variants == -ENOENT ? 1 : variants;
+        (void) fd_remove_tree_at(variants, v->hidden, NULL);
+        if (renameat(variants, name, variants, v->hidden) < 0)
+                return errno == ENOENT ? 1 : error_errno(err, errno, "cannot remove variant %s", name);
+        return 0;
+}
+
+void variant_remove_handle(struct rootd *r, const struct ticket *t, const struct ipc_variant_remove *m) {
+        struct error e = ERROR_INIT;
+        struct variant_removal *v = NULL;
+        int res;
+        if (!digest_valid(m->digest) || !variant_name_valid(m->variant))
+                res = error_set(&e, -EINVAL, "\"%s\" or \"%s\" is not a digest and a variant", m->digest, m->variant);
+        else if (!(v = calloc(1, sizeof *v)))
+                res = error_set(&e, -ENOMEM, "out of memory");
+        else {
+                v->rootd = r;
+                v->ticket = *t;
+                (void) snprintf(v->path, sizeof v->path, "%s/variants", m->digest);
+                (void) snprintf(v->hidden, sizeof v->hidden, COMMIT_HIDDEN "%s", m->variant);
+                res = hide_variant(v, m->variant, &e);
+                if (res == 0)
+                        res = job_start(r, variant_remove_work, on_variant_removed, v, &e);
+                if (res == 0)
+                        return;
+        }
+        if (res < 0)
+                ticket_error(r, t, &e);
+        else
+                ticket_ok(r, t);
+        free(v);
+}
+
 /* ---- at start ------------------------------------------------------------------------------- */
 
 static void sweep(int at) {

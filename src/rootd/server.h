@@ -44,3 +44,4 @@ void image_commit_handle(struct rootd *r, const struct ticket *t, const struct i
 void image_remove_handle(struct rootd *r, const struct ticket *t, const struct ipc_image_remove *m);
 void images_handle(struct rootd *r, const struct ticket *t, const struct ipc_images *m);
 void variant_commit_handle(struct rootd *r, const struct ticket *t, const struct ipc_variant_commit *m);
+void variant_remove_handle(struct rootd *r, const struct ticket *t, const struct ipc_variant_remove *m);

@@ -64,6 +64,8 @@ static const struct conf_key conf_keys[] = {
 
         { "sandbox", "memory_mb", KIND_U32, AT(memory_mb), LIMIT_MEMORY_MIN_MB, LIMIT_MEMORY_MAX_MB, "512", NULL },
         { "sandbox", "cpus", KIND_U32, AT(cpus), 1, LIMIT_CPUS_MAX, "1", NULL },
+        { "sandbox", "max_memory_mb", KIND_U32, AT(max_memory_mb), 0, LIMIT_MEMORY_MAX_MB, "0", NULL },
+        { "sandbox", "max_cpus", KIND_U32, AT(max_cpus), 0, LIMIT_CPUS_MAX, "0", NULL },
         { "sandbox", "disk", KIND_SIZE, AT(disk_bytes), 0, 1ULL << 44, "0", NULL },
         { "sandbox", "ttl", KIND_SECONDS, AT(ttl_s), 0, LIMIT_TTL_MAX_S, "0", NULL },
         { "sandbox", "ttl_max", KIND_SECONDS, AT(ttl_max_s), 1, LIMIT_TTL_MAX_S, "30d", NULL },

@@ -41,6 +41,7 @@ struct conf {
         bool insecure_listen;               /* allow a listen address that is not loopback */
         /* [sandbox] */
         uint32_t memory_mb, cpus;
+        uint32_t max_memory_mb, max_cpus;   /* of one sandbox; 0: what the host has */
         uint64_t disk_bytes;                /* 0: as the template's */
         uint64_t ttl_s;                     /* 0: no limit */
         uint64_t ttl_max_s;

@@ -96,6 +96,11 @@
         X(STR, id, ID_LEN)            \
         X(STR, digest, DIGEST_LEN)    \
         X(STR, variant, 63)
+/* Removes templates/<digest>/variants/<variant>/, whatever its name stands for (an earlier QEMU's too). VMs that were
+ * restored from it hold its files open. Missing is success. */
+#define IPC_VARIANT_REMOVE_FIELDS(X)  \
+        X(STR, digest, DIGEST_LEN)    \
+        X(STR, variant, 63)
 
 /*
  * Images, <data>/checkpoints/<image>/{disk.img[,mem,state]}: what a sandbox can be started from again; never
@@ -248,6 +253,7 @@
         M(PLACED, placed)                        \
         M(REMOVE, remove)                        \
         M(VARIANT_COMMIT, variant_commit)        \
+        M(VARIANT_REMOVE, variant_remove)        \
         M(IMAGE_BEGIN, image_begin)              \
         M(IMAGE_COMMIT, image_commit)            \
         M(IMAGE_INFO, image_info)                \

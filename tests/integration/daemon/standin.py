@@ -484,6 +484,9 @@ def rootd_request(conn, name, seq, m, fds):
     elif name == 'VARIANT_COMMIT':
         VARIANTS.add((m['digest'], m['variant']))
         conn.reply(name, seq)
+    elif name == 'VARIANT_REMOVE':
+        VARIANTS.discard((m['digest'], m['variant']))
+        conn.reply(name, seq)
     elif name == 'BUILD':
         build(conn, seq, m, fds)
     elif name == 'BUILD_REMOVE':

@@ -3,6 +3,7 @@ import hashlib
 import json
 import os
 import subprocess
+import sqlite3
 import threading
 
 from conftest import until
@@ -141,6 +142,87 @@ def test_names_and_removal(ready):
     assert d.delete('/v1/templates/base').status == 204
     assert d.get('/v1/templates').json['templates'] == [] and d.steer(state=True)['templates'] == []
     assert d.delete('/v1/templates/base').code == 'template_not_found'
+
+
+def test_variant_that_nobody_waits_for(ready):
+    """Its only sandbox is deleted while it is made: the boot ends and is not begun again."""
+    d = ready
+    d.fault('RESTORE', hang=True)  # the guest never comes up
+    s = d.post('/v1/sandboxes', {'template': 'base', 'memory_mb': 256}).json['sandbox']['id']
+    until(lambda: [p for p in d.placed().values() if p['mode'] == 'boot'], what='the boot')
+    assert d.delete(f'/v1/sandboxes/{s}?wait=30').status == 200
+    until(lambda: d.placed() == {}, what='the end of the boot')
+    d.fault('RESTORE')
+    assert d.steer(state=True)['variants'] == ['fake-512m-1c']
+    d.create(memory_mb=256)
+    assert d.steer(state=True)['variants'] == ['fake-256m-1c', 'fake-512m-1c']
+
+
+def test_variant_that_another_waits_for_goes_on(ready):
+    d = ready
+    d.fault('RESTORE', delay=1, times=1)
+    gone, stays = (d.post('/v1/sandboxes', {'template': 'base', 'memory_mb': 256}).json for _ in range(2))
+    until(lambda: d.placed(), what='the boot')
+    boot = set(d.placed())
+    assert d.delete(f'/v1/sandboxes/{gone["sandbox"]["id"]}?wait=30').status == 200
+    assert set(d.placed()) == boot
+    assert d.op(stays['operation']['id'])['state'] == 'succeeded'
+
+
+def test_variants_of_a_template_have_a_limit(ready):
+    d = ready
+    keep = d.create(memory_mb=129)['id']
+    for mb in range(130, 140):
+        s = d.create(memory_mb=mb)['id']
+        assert d.delete(f'/v1/sandboxes/{s}?wait=30').status == 200
+    names = sorted(v['name'] for v in d.get('/v1/templates/base').json['variants'])
+    assert len(names) == 8 and 'fake-129m-1c' in names and 'fake-139m-1c' in names
+    assert 'fake-512m-1c' not in names and 'fake-130m-1c' not in names  # unused, and for longest
+    until(lambda: d.steer(state=True)['variants'] == names, what='the removal of the files')
+    assert d.sandbox(keep)['state'] == 'running'
+    for mb in range(133, 140):  # now all are in use
+        d.create(memory_mb=mb)
+    r = d.post('/v1/sandboxes?wait=30', {'template': 'base', 'memory_mb': 150})
+    assert (r.status, r.code) == (429, 'too_many') and '8 sizes' in r.json['error']['message'], r
+
+
+def test_outdated_variant_rows_go(ready):
+    """Of another QEMU or build, or of a template that is not there: nobody can use them."""
+    d = ready
+    digest = d.get('/v1/templates/base').json['digest']
+    d.stop()
+    with sqlite3.connect(os.path.join(d.data, 'state.db')) as db:
+        for dig, name, engine, mb in ((digest, 'qemu-tcg-300m-1c-00000000', 'qemu-tcg', 300), ('e' * 64, 'fake-512m-1c', 'fake', 512)):
+            db.execute('INSERT INTO variants (digest, name, engine, memory_mb, cpus, created_ms) VALUES (?, ?, ?, ?, 1, 1)',
+                       (dig, name, engine, mb))
+    db.close()
+    d.start()
+    until(lambda: d.steer(seen=True).count('VARIANT_REMOVE') == 1, what='the removal of the files')
+    assert d.create()
+    d.stop()
+    with sqlite3.connect(os.path.join(d.data, 'state.db')) as db:
+        assert db.execute('SELECT digest, name FROM variants').fetchall() == [(digest, 'fake-512m-1c')]
+    db.close()
+
+
+def test_size_against_the_host(ready):
+    d = ready
+    cpus = os.cpu_count()
+    total = os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGESIZE') >> 20
+    for path in '/v1/sandboxes', '/v1/templates':
+        body = {'template': 'base'} if path.endswith('boxes') else {'name': 'big'}
+        r = d.post(path, {**body, 'cpus': cpus + 1})
+        assert (r.status, r.code) == (400, 'invalid_argument')
+        assert f"more than this host's {cpus}" in r.json['error']['message']
+        if total - 512 < 65536:
+            r = d.post(path, {**body, 'memory_mb': total - 511})
+            assert (r.status, r.code) == (400, 'invalid_argument')
+            assert f'{total} MiB' in r.json['error']['message']
+    d.stop()
+    d.start(conf='[sandbox]\nmax_cpus = 32\nmax_memory_mb = 300\n')
+    d.create(cpus=cpus + 1, memory_mb=300)
+    r = d.post('/v1/sandboxes', {'template': 'base', 'memory_mb': 301})
+    assert r.status == 400 and '300 MiB that are allowed' in r.json['error']['message']
 
 
 def test_size_variants_are_made_once(ready):

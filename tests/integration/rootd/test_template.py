@@ -223,3 +223,26 @@ def test_remove_under_a_live_sandbox(placer):
     with pytest.raises(wire.RootdError) as e:
         placer.place()
     assert e.value.code == errno.ENOENT
+
+
+def test_remove_a_variant_under_a_live_sandbox(placer):
+    ident, _ = placer.place()
+    variants = os.path.join(placer.rootd.data, 'templates', placer.digest, 'variants')
+    name, = os.listdir(variants)
+    other = os.path.join(variants, 'qemu-tcg-300m-1c-00000000')
+    os.mkdir(other)
+    for bad in '..', '.', '', '.new-x', 'a/b', '../../x', 'A', 'x' * 64:
+        with pytest.raises((wire.RootdError, OSError, AssertionError, ValueError)):
+            placer.c.call('VARIANT_REMOVE', digest=placer.digest, variant=bad)
+    assert sorted(os.listdir(variants)) == sorted([name, os.path.basename(other)])
+    placer.c.call('VARIANT_REMOVE', digest=placer.digest, variant=os.path.basename(other))
+    assert os.listdir(variants) == [name]
+    placer.c.call('VARIANT_REMOVE', digest=placer.digest, variant=name)
+    assert os.listdir(variants) == []
+    placer.c.call('VARIANT_REMOVE', digest=placer.digest, variant=name)  # missing is fine
+    placer.c.call('VARIANT_REMOVE', digest='e' * 64, variant=name)
+    w = placer.rootd.warden(ident)
+    assert len(w('os.pread(8, 10, 0).decode()')) == 10  # it holds what it needs
+    with pytest.raises(wire.RootdError) as e:
+        placer.place()
+    assert e.value.code == errno.ENOENT
