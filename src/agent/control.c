@@ -4,12 +4,16 @@
 #include "control.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <linux/fs.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "api.h"
+#include "base/fd.h"
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/str.h"
@@ -28,6 +32,7 @@
 #define STOP_TERM_MAX_MS 600000
 #define STOP_KILL_MS 3000
 #define POWER_OFF_DELAY_MS 50
+#define FS_FROZEN_MS 5000
 
 static void init(void *arg, struct http_x *x, struct buf *body) {
         struct agent *a = arg;
@@ -186,6 +191,60 @@ static void thaw(void *arg, struct http_x *x, struct buf *body) {
                 api_json(x, 200, json_pack("{s:b}", "identified", a->identity.ready));
 }
 
+/*
+ * Freezing the root filesystem, for a copy of the disk that needs no repair. While it lasts, whoever writes waits; so
+ * it ends by itself, should the host forget. Of the agent nothing is on that filesystem.
+ */
+static int freeze_fs(unsigned long request) {
+        _cleanup_fd_ int fd = open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (fd < 0)
+                return -errno;
+        if (request == FIFREEZE)
+                (void) syncfs(fd); /* most of the writing, while others may still write */
+        return ioctl(fd, request, 0) < 0 ? -errno : 0;
+}
+
+static void fs_goes_on(struct agent *a) {
+        if (!a->fs_timer)
+                return;
+        timer_free(a->fs_timer);
+        a->fs_timer = NULL;
+        int r = freeze_fs(FITHAW);
+        if (r < 0)
+                log_warn("the filesystem could not be thawed: %s", strerror(-r));
+}
+
+static void on_fs_timeout(void *arg) {
+        fs_goes_on(arg);
+}
+
+static void fsfreeze(void *arg, struct http_x *x, struct buf *body) {
+        struct agent *a = arg;
+        (void) body;
+        if (!a->pid1) {
+                api_fail(x, 500, "not_supported", "the machine is not the agent's");
+                return;
+        }
+        if (!a->fs_timer) {
+                struct timer *t = timer_new(a->loop, on_fs_timeout, a);
+                int r = t ? freeze_fs(FIFREEZE) : -ENOMEM;
+                if (r < 0) {
+                        timer_free(t);
+                        api_fail(x, 500, "not_supported", "the filesystem cannot be frozen: %s", strerror(-r));
+                        return;
+                }
+                a->fs_timer = t;
+        }
+        timer_start(a->fs_timer, FS_FROZEN_MS);
+        api_json(x, 200, json_object());
+}
+
+static void fsthaw(void *arg, struct http_x *x, struct buf *body) {
+        (void) body;
+        fs_goes_on(arg);
+        api_json(x, 200, json_object());
+}
+
 static json_t *stats(struct agent *a) {
         json_t *j = metrics_read();
         if (j)
@@ -204,6 +263,8 @@ void control_on_request(void *arg, struct http_x *x) {
                 { "/control/stop", 4096, stop },
                 { "/control/freeze", 4096, freeze },
                 { "/control/thaw", 4096, thaw },
+                { "/control/fsfreeze", 4096, fsfreeze },
+                { "/control/fsthaw", 4096, fsthaw },
         };
         struct agent *a = arg;
         const struct http1_head *h = http_x_head(x);

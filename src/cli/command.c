@@ -21,6 +21,10 @@ const struct command *const command_table[] = {
         &command_stop,
         &command_start,
         &command_wake,
+        &command_checkpoint_rm, /* longest first */
+        &command_checkpoint,
+        &command_history,
+        &command_rollback,
         &command_exec,
         &command_shell,
         &command_cp,

@@ -38,6 +38,7 @@ struct api;
         X(KEY_NOT_FOUND, "key_not_found", 404)                                             \
         X(CREDENTIAL_NOT_FOUND, "credential_not_found", 404)                               \
         X(BINDING_NOT_FOUND, "binding_not_found", 404)                                     \
+        X(CHECKPOINT_NOT_FOUND, "checkpoint_not_found", 404)                               \
         X(PROCESS_NOT_FOUND, "process_not_found", 404)                                     \
         X(METHOD_NOT_ALLOWED, "method_not_allowed", 405)                                   \
         X(CONFLICT, "conflict", 409)                                                       \

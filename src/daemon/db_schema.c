@@ -57,6 +57,13 @@ static const char *const steps[] = {
         "  name TEXT PRIMARY KEY, sealed TEXT NOT NULL, created_ms INTEGER NOT NULL, updated_ms INTEGER NOT NULL,"
         "  expires_ms INTEGER NOT NULL) STRICT;"
         "ALTER TABLE egress ADD COLUMN bindings TEXT;",
+        /* history */
+        "CREATE TABLE checkpoints ("
+        "  id TEXT PRIMARY KEY, sandbox_id TEXT NOT NULL, parent TEXT NOT NULL, name TEXT NOT NULL,"
+        "  kind TEXT NOT NULL, consistent INTEGER NOT NULL, created_ms INTEGER NOT NULL,"
+        "  written_bytes INTEGER NOT NULL) STRICT;"
+        "CREATE INDEX checkpoints_by_sandbox ON checkpoints (sandbox_id);"
+        "ALTER TABLE sandboxes ADD COLUMN head TEXT NOT NULL DEFAULT '';",
 };
 
 static int read_version(void *arg, struct db_row *row, struct error *err) {

@@ -24,6 +24,7 @@
 #include "api_wait.h"
 #include "app.h"
 #include "audit_store.h"
+#include "checkpoint.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/fd.h"
@@ -232,6 +233,7 @@ static int add_routes(struct app *app, struct error *err) {
         } tables[] = {
                 { host_routes, host_routes_n },         { sandbox_routes, sandbox_routes_n },
                 { command_routes, command_routes_n },   { file_routes, file_routes_n },
+                { checkpoint_routes, checkpoint_routes_n },
                 { template_routes, template_routes_n }, { op_routes, op_routes_n },
                 { key_routes, key_routes_n },           { policy_routes, policy_routes_n },
                 { audit_routes, audit_routes_n },       { credential_routes, credential_routes_n },
@@ -268,6 +270,8 @@ static int load(struct app *app, struct error *err) {
                 r = egress_load(app, err);
         if (r >= 0)
                 r = audit_store_new(app, &app->audit, err);
+        if (r >= 0)
+                r = checkpoints_load(app, err);
         return r;
 }
 

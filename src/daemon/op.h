@@ -39,6 +39,8 @@ enum op_kind {
         OP_STOP,
         OP_START,
         OP_WAKE,
+        OP_CHECKPOINT,
+        OP_ROLLBACK,
         OP_KIND_MAX_,
 };
 const char *op_state_name(enum op_state s);

@@ -26,6 +26,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "checkpoint.h"
 #include "map.h"
 #include "op.h"
 #include "rootd.h"
@@ -91,6 +92,7 @@ static void settle(struct pass *p, struct sandbox *s, bool there) {
         case SANDBOX_RESUMING:
         case SANDBOX_SUSPENDING:
         case SANDBOX_STOPPING:
+        case SANDBOX_ROLLING_BACK:
                 if (!s->life && life_resume(app, s) < 0)
                         log_error("sandbox %s: out of memory, it stays %s", s->id, sandbox_state_name(s->state));
                 break;
@@ -127,16 +129,6 @@ static void settle(struct pass *p, struct sandbox *s, bool there) {
 }
 
 /* ---- images -------------------------------------------------------------------------------- */
-
-static bool image_known(struct app *app, const char *image) {
-        const struct op *o = op_find(app, image); /* one that is being made has its operation's id */
-        if (o && o->state == OP_RUNNING)
-                return true;
-        for (const struct sandbox *s = sandbox_oldest(app); s; s = s->next)
-                if (strcmp(s->image, image) == 0 || life_owns_image(s, image))
-                        return true;
-        return false;
-}
 
 static void on_images(void *arg, int err, const struct error *e, struct ipc_packet *pk);
 
@@ -248,6 +240,10 @@ static void settle_op(struct app *app, struct op *o, struct db_batch *b) {
                 op_fail(app, o, b, o->kind == OP_CREATE ? API_CREATE_FAILED : API_CHANGE_FAILED, s->reason);
         else if (o->kind == OP_CREATE ? s->state == SANDBOX_RUNNING : life_reached(o->kind, s->state))
                 op_succeed(app, o, b, NULL);
+        else if (o->kind == OP_CHECKPOINT && checkpoint_find(s, o->id))
+                op_succeed(app, o, b, json_pack("{s:s}", "checkpoint", o->id));
+        else if (o->kind == OP_CHECKPOINT)
+                op_fail(app, o, b, API_INTERRUPTED, "cspaced was restarted; the checkpoint was not made");
         else if (o->kind != OP_CREATE && o != life_op_of(app, s))
                 op_fail(app, o, b, API_INTERRUPTED, "cspaced was restarted, and this was undone");
 }

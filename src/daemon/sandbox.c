@@ -17,6 +17,7 @@
 #include "base/str.h"
 #include "bindings.h"
 #include "egress.h"
+#include "checkpoint.h"
 #include "map.h"
 #include "sandbox_flow.h"
 
@@ -34,18 +35,19 @@ static const struct {
 } states[] = {
         [SANDBOX_POOLED] = { "pooled", BIT(DELETING) },
         [SANDBOX_CREATING] = { "creating", BIT(RUNNING) | BIT(FAILED) | BIT(DELETING) },
-        [SANDBOX_RUNNING] = { "running", BIT(PAUSING) | BIT(SUSPENDING) | BIT(STOPPING) | BIT(FAILED) | BIT(DELETING) },
+        [SANDBOX_RUNNING] = { "running", BIT(ROLLING_BACK) | BIT(PAUSING) | BIT(SUSPENDING) | BIT(STOPPING) | BIT(FAILED) | BIT(DELETING) },
         [SANDBOX_PAUSING] = { "pausing", BIT(PAUSED) | BIT(RUNNING) | BIT(FAILED) | BIT(DELETING) },
-        [SANDBOX_PAUSED] = { "paused", BIT(RESUMING) | BIT(SUSPENDING) | BIT(STOPPING) | BIT(FAILED) | BIT(DELETING) },
+        [SANDBOX_PAUSED] = { "paused", BIT(ROLLING_BACK) | BIT(RESUMING) | BIT(SUSPENDING) | BIT(STOPPING) | BIT(FAILED) | BIT(DELETING) },
         [SANDBOX_RESUMING] = { "resuming", BIT(RUNNING) | BIT(PAUSED) | BIT(FAILED) | BIT(DELETING) },
         [SANDBOX_SUSPENDING] = { "suspending",
                                  BIT(SUSPENDED) | BIT(RUNNING) | BIT(PAUSED) | BIT(FAILED) | BIT(DELETING) },
-        [SANDBOX_SUSPENDED] = { "suspended", BIT(RESTORING) | BIT(STOPPING) | BIT(DELETING) },
+        [SANDBOX_SUSPENDED] = { "suspended", BIT(RESTORING) | BIT(STOPPING) | BIT(ROLLING_BACK) | BIT(DELETING) },
         [SANDBOX_RESTORING] = { "restoring", BIT(RUNNING) | BIT(SUSPENDED) | BIT(DELETING) },
         [SANDBOX_STOPPING] = { "stopping", BIT(STOPPED) | BIT(FAILED) | BIT(DELETING) },
-        [SANDBOX_STOPPED] = { "stopped", BIT(STARTING) | BIT(DELETING) },
+        [SANDBOX_STOPPED] = { "stopped", BIT(STARTING) | BIT(ROLLING_BACK) | BIT(DELETING) },
         [SANDBOX_STARTING] = { "starting", BIT(RUNNING) | BIT(STOPPED) | BIT(DELETING) },
-        [SANDBOX_FAILED] = { "failed", BIT(STARTING) | BIT(DELETING) },
+        [SANDBOX_ROLLING_BACK] = { "rolling_back", BIT(RESTORING) | BIT(STARTING) | BIT(DELETING) },
+        [SANDBOX_FAILED] = { "failed", BIT(STARTING) | BIT(ROLLING_BACK) | BIT(DELETING) },
         [SANDBOX_DELETING] = { "deleting", BIT(DELETED) },
         [SANDBOX_DELETED] = { "deleted", 0 },
 };
@@ -104,6 +106,7 @@ void sandbox_unref(struct sandbox *s) {
         json_decref(s->env);
         json_decref(s->ext);
         egress_free(s->egress);
+        checkpoints_free(s);
         free(s);
 }
 
@@ -270,11 +273,11 @@ void sandbox_row_insert(const struct sandbox *s, struct db_batch *b) {
         _cleanup_json_ json_t *rules = sandbox_rules_store(&s->rules);
         db_batch_add(b,
                      "INSERT OR REPLACE INTO sandboxes (id, name, state, reason, template_ref, digest, memory_mb, cpus, disk_bytes,"
-                     " token, owner, metadata, env, ext, created_ms, started_ms, expires_ms, image, rules)"
-                     " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                     "ssssssiiissjjjiiisj", s->id, s->name, sandbox_state_name(s->state), s->reason, s->template_ref, s->digest,
+                     " token, owner, metadata, env, ext, created_ms, started_ms, expires_ms, image, rules, head)"
+                     " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                     "ssssssiiissjjjiiisjs", s->id, s->name, sandbox_state_name(s->state), s->reason, s->template_ref, s->digest,
                      (int64_t) s->memory_mb, (int64_t) s->cpus, (int64_t) s->disk_bytes, s->token, s->owner, s->metadata,
-                     s->env, s->ext, s->created_ms, s->started_ms, s->expires_ms, s->image, rules);
+                     s->env, s->ext, s->created_ms, s->started_ms, s->expires_ms, s->image, rules, s->head);
         egress_row_insert(s, b);
 }
 
@@ -282,15 +285,16 @@ void sandbox_row_update(const struct sandbox *s, struct db_batch *b) {
         _cleanup_json_ json_t *rules = sandbox_rules_store(&s->rules);
         db_batch_add(b,
                      "UPDATE sandboxes SET name = ?, state = ?, reason = ?, template_ref = ?, owner = ?, metadata = ?,"
-                     " env = ?, ext = ?, created_ms = ?, started_ms = ?, expires_ms = ?, image = ?, rules = ? WHERE id = ?",
-                     "sssssjjjiiisjs", s->name, sandbox_state_name(s->state), s->reason, s->template_ref, s->owner, s->metadata,
-                     s->env, s->ext, s->created_ms, s->started_ms, s->expires_ms, s->image, rules, s->id);
+                     " env = ?, ext = ?, created_ms = ?, started_ms = ?, expires_ms = ?, image = ?, rules = ?, head = ? WHERE id = ?",
+                     "sssssjjjiiisjss", s->name, sandbox_state_name(s->state), s->reason, s->template_ref, s->owner, s->metadata,
+                     s->env, s->ext, s->created_ms, s->started_ms, s->expires_ms, s->image, rules, s->head, s->id);
 }
 
 void sandbox_row_delete(const struct sandbox *s, struct db_batch *b) {
         db_batch_add(b, "DELETE FROM sandboxes WHERE id = ?", "s", s->id);
         db_batch_add(b, "DELETE FROM events WHERE sandbox_id = ?", "s", s->id);
         egress_row_delete(s, b);
+        db_batch_add(b, "DELETE FROM checkpoints WHERE sandbox_id = ?", "s", s->id);
 }
 
 static int load_json(const char *text, json_t **ret) {
@@ -315,6 +319,7 @@ static int load_fields(struct sandbox *s, struct db_row *row) {
             str_copy(s->token, sizeof s->token, db_row_str(row, 9)) < 0 ||
             str_copy(s->owner, sizeof s->owner, db_row_str(row, 10)) < 0 ||
             str_copy(s->image, sizeof s->image, db_row_str(row, 17)) < 0 ||
+            str_copy(s->head, sizeof s->head, db_row_str(row, 19)) < 0 ||
             sandbox_rules_load(db_row_str(row, 18), &s->rules) < 0)
                 return -EBADMSG;
         s->state = (enum sandbox_state) state;
@@ -358,7 +363,7 @@ int sandboxes_load(struct app *app, struct sandboxes **ret, struct error *err) {
         *ret = all;
         return db_query(db_conn_of(app->db), load_row, app, err,
                         "SELECT id, name, state, reason, template_ref, digest, memory_mb, cpus, disk_bytes, token, owner,"
-                        " metadata, env, ext, created_ms, started_ms, expires_ms, image, rules FROM sandboxes ORDER BY created_ms, id",
+                        " metadata, env, ext, created_ms, started_ms, expires_ms, image, rules, head FROM sandboxes ORDER BY created_ms, id",
                         "");
 }
 

@@ -46,6 +46,7 @@ struct db_batch;
  * STOPPING     powered off or killed, then the disk made an image, then as SUSPENDING. STOPPED; FAILED, DELETING
  * STOPPED      has nothing on the host but `image`. STARTING, DELETING
  * STARTING     booting from `image`. RUNNING; STOPPED (undone), DELETING
+ * ROLLING_BACK `image` is a checkpoint's; what it was before is being removed. RESTORING, STARTING, DELETING
  * FAILED       no VM any more; `reason` says why. Of one that had run, the disk is kept as `image`: STARTING.
  *              DELETING (by a client, or at its expiry)
  * DELETING     being taken apart; does not come back. DELETED
@@ -67,6 +68,7 @@ enum sandbox_state {
         SANDBOX_STOPPING,
         SANDBOX_STOPPED,
         SANDBOX_STARTING,
+        SANDBOX_ROLLING_BACK,
         SANDBOX_FAILED,
         SANDBOX_DELETING,
         SANDBOX_DELETED,
@@ -78,6 +80,7 @@ enum sandbox_state {
         (SANDBOX_BIT(SANDBOX_CREATING) | SANDBOX_BIT(SANDBOX_RUNNING) | SANDBOX_BIT(SANDBOX_PAUSING) |             \
          SANDBOX_BIT(SANDBOX_PAUSED) | SANDBOX_BIT(SANDBOX_RESUMING) | SANDBOX_BIT(SANDBOX_SUSPENDING) |           \
          SANDBOX_BIT(SANDBOX_RESTORING) | SANDBOX_BIT(SANDBOX_STOPPING) | SANDBOX_BIT(SANDBOX_STARTING) |          \
+         SANDBOX_BIT(SANDBOX_ROLLING_BACK) |                                                                     \
          SANDBOX_BIT(SANDBOX_DELETING))
 const char *sandbox_state_name(enum sandbox_state s); /* "running" */
 
@@ -107,6 +110,8 @@ struct sandbox {
         char image[ID_SIZE];             /* what SUSPENDED, STOPPED and FAILED ones go on from; "" none */
         struct sandbox_rules rules;
         struct egress *egress;           /* policy and gateway, in a row of its own; NULL: POOLED */
+        struct checkpoint *checkpoints;  /* oldest first; rows of their own */
+        char head[ID_SIZE];              /* the checkpoint that it went on from; "" none */
         /* not in the database */
         int64_t active_ms;               /* when somebody last began or ended a use of it */
         int64_t retry_ms;                /* what its rules say is not to be tried before */
@@ -189,10 +194,22 @@ enum sandbox_verb {
         SANDBOX_STOP,
         SANDBOX_START,
         SANDBOX_WAKE, /* resume, restore or start */
+        SANDBOX_CHECKPOINT,
+        SANDBOX_ROLLBACK,
         SANDBOX_VERB_MAX_,
 };
 int sandbox_change(struct app *app, struct sandbox *s, enum sandbox_verb verb, const char *owner, const char *idem,
                    sandbox_durable_cb durable, void *arg, struct op **ret_op, struct error *err);
+struct checkpoint;
+struct sandbox_change_params {
+        const char *owner, *idem;
+        const char *name;  /* CHECKPOINT: its name, NULL none */
+        bool full;         /* CHECKPOINT: with memory */
+        const struct checkpoint *checkpoint; /* ROLLBACK: to this one */
+};
+/* Also -EEXIST: the name is taken; -EAGAIN: a limit. */
+int sandbox_change_with(struct app *app, struct sandbox *s, enum sandbox_verb verb, const struct sandbox_change_params *p,
+                        sandbox_durable_cb durable, void *arg, struct op **ret_op, struct error *err);
 /* Somebody uses it. */
 void sandbox_touch(struct sandbox *s);
 /* Replaces its rules and writes the row. */

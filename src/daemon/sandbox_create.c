@@ -28,6 +28,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/str.h"
+#include "checkpoint.h"
 #include "create.h"
 #include "egress.h"
 #include "op.h"
@@ -147,8 +148,8 @@ static void on_woken(void *arg, int err, const struct error *e) {
         struct create *c = arg;
         if (err < 0)
                 log_error("sandbox %s: that it runs could not be stored: %s", c->s->id, e->msg);
-        else if (c->image[0] && !c->app->stopping)
-                (void) removal_start(c->app, REMOVAL_IMAGE, c->image, NULL, NULL);
+        else
+                image_release(c->app, c->image);
         sandbox_unref(c->s);
         free(c);
 }

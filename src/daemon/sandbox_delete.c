@@ -20,9 +20,11 @@
 
 #include "app.h"
 #include "audit_store.h"
+#include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/str.h"
+#include "checkpoint.h"
 #include "idem.h"
 #include "op.h"
 #include "proxy.h"
@@ -141,19 +143,26 @@ static void on_removed(void *arg) {
         step(d);
 }
 
-static void remove_image(void *arg) {
+/* Images that others use stay. Those of its checkpoints go beside it: once the rows are gone, nothing knows them, and
+ * should this cspaced end before, the next one removes them. */
+static void remove_images(void *arg) {
         struct del *d = arg;
-        d->timer = NULL;
-        if (!d->s->image[0])
-                on_removed(d);
-        else if (removal_start(d->app, REMOVAL_IMAGE, d->s->image, on_removed, d) < 0)
-                later(d, 1000, remove_image);
+        struct sandbox *s = d->s;
+        char image[ID_SIZE];
+        memcpy(image, s->image, sizeof image);
+        s->image[0] = 0;
+        struct checkpoint *history = STEAL(s->checkpoints);
+        image_release(d->app, image);
+        for (const struct checkpoint *c = history; c; c = c->next)
+                image_release(d->app, c->id);
+        s->checkpoints = history;
+        on_removed(d);
 }
 
 static void remove_placement(void *arg) {
         struct del *d = arg;
         d->timer = NULL;
-        if (removal_start(d->app, REMOVAL_PLACEMENT, d->s->id, remove_image, d) < 0)
+        if (removal_start(d->app, REMOVAL_PLACEMENT, d->s->id, remove_images, d) < 0)
                 later(d, 1000, remove_placement);
 }
 

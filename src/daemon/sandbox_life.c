@@ -9,6 +9,9 @@
  *   suspend   BEGIN -> SAVE -> COMMIT -> ROW -> REMOVE        see rootd/image.c and warden/hold.c
  *   stop      QUERY -> [RESUME] -> STOP -> COMMIT -> ROW -> REMOVE; of a suspended one nothing, its memory is not used
  *   restore, start                                           sandbox_create.c; FALL_BACK when that fails
+ *   checkpoint  disk: FSFREEZE -> COMMIT -> ROW; full: BEGIN -> SAVE -> COMMIT -> AWAKE -> ROW; without a VM: COMMIT
+ *             (of the image it has) -> ROW. The sandbox keeps its state
+ *   rollback  REMOVE (row and image are written before), then as restore or start
  *   (salvage) COMMIT -> ROW -> REMOVE                        of a FAILED one, without an operation
  *
  * The image has the operation's id, so that nothing else need be noted. Until ROW the image is nothing and the VM
@@ -28,6 +31,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/str.h"
+#include "checkpoint.h"
 #include "create.h"
 #include "idem.h"
 #include "op.h"
@@ -46,6 +50,9 @@
 #define RETRY_MS 100
 #define PATIENCE_MS 20000        /* while a warden or cspace-rootd is (re)started */
 
+#define HAS_VM (SANDBOX_BIT(SANDBOX_RUNNING) | SANDBOX_BIT(SANDBOX_PAUSED))
+#define AT_REST (SANDBOX_BIT(SANDBOX_SUSPENDED) | SANDBOX_BIT(SANDBOX_STOPPED) | SANDBOX_BIT(SANDBOX_FAILED))
+
 static const struct verb {
         const char *name;
         enum op_kind kind;
@@ -63,10 +70,25 @@ static const struct verb {
                            SANDBOX_STOPPING, SANDBOX_STOPPED },
         [SANDBOX_START] = { "start", OP_START, SANDBOX_BIT(SANDBOX_STOPPED) | SANDBOX_BIT(SANDBOX_FAILED),
                             SANDBOX_STARTING, SANDBOX_RUNNING },
+        [SANDBOX_CHECKPOINT] = { "be checkpointed", OP_CHECKPOINT, HAS_VM | AT_REST, SANDBOX_STATE_MAX_, SANDBOX_STATE_MAX_ },
+        [SANDBOX_ROLLBACK] = { "roll back", OP_ROLLBACK, HAS_VM | AT_REST, SANDBOX_ROLLING_BACK, SANDBOX_RUNNING },
 };
 #define SALVAGE SANDBOX_VERB_MAX_ /* no verb, no operation */
 
-enum step { STEP_ROWS, STEP_WARDEN, STEP_QUERY, STEP_AWAKE, STEP_BEGIN, STEP_SAVE, STEP_COMMIT, STEP_ROW, STEP_REMOVE, STEP_UNDO, STEP_FALL_BACK };
+enum step {
+        STEP_ROWS,
+        STEP_WARDEN,
+        STEP_QUERY,
+        STEP_FSFREEZE,
+        STEP_BEGIN,
+        STEP_SAVE,
+        STEP_COMMIT,
+        STEP_AWAKE,
+        STEP_ROW,
+        STEP_REMOVE,
+        STEP_UNDO,
+        STEP_FALL_BACK,
+};
 
 struct life {
         struct app *app;
@@ -87,6 +109,7 @@ struct life {
         void (*on_canceled)(void *arg);
         void *cancel_arg;
         struct ipc_image_info info;
+        struct checkpoint *checkpoint; /* being made */
 };
 
 static void take_step(void *arg);
@@ -112,6 +135,7 @@ static void life_free(struct life *l) {
         if (l->s->life == l)
                 l->s->life = NULL;
         sandbox_unref(l->s);
+        free(l->checkpoint);
         free(l);
 }
 
@@ -133,6 +157,10 @@ static void end_canceled(struct life *l) {
 }
 
 static json_t *result_of(const struct life *l) {
+        if (l->verb == SANDBOX_CHECKPOINT)
+                return json_pack("{s:s, s:I, s:I, s:I, s:I}", "checkpoint", l->image, "private_bytes",
+                                 (json_int_t) l->info.private_bytes, "written_bytes", (json_int_t) l->info.written_bytes,
+                                 "freeze_us", (json_int_t) l->info.freeze_us, "image_us", (json_int_t) l->info.took_us);
         if (l->verb != SANDBOX_SUSPEND && l->verb != SANDBOX_STOP)
                 return NULL;
         return json_pack("{s:I, s:I, s:I}", "private_bytes", (json_int_t) l->info.private_bytes, "written_bytes",
@@ -193,12 +221,13 @@ static void fail(struct life *l, enum api_code code, const char *why) {
                 life_free(l); /* the placement stays, and the next reconciliation tries again */
                 return;
         }
-        if (l->verb == SANDBOX_STOP) { /* the VM is down already */
-                end_lost(l, why);
+        if (l->verb == SANDBOX_STOP || l->lost) { /* the VM is down already */
+                end_lost(l, l->why);
                 return;
         }
         drop_image(l);
-        l->s->image[0] = 0;
+        if (l->verb == SANDBOX_SUSPEND)
+                l->s->image[0] = 0;
         l->step = STEP_UNDO;
         l->patience_ms = clock_mono_ms() + PATIENCE_MS;
         take_step(l);
@@ -229,7 +258,7 @@ static bool ended_meanwhile(struct life *l) {
 static void warden_lost(struct life *l, const char *why) {
         struct warden *w = STEAL(l->warden);
         warden_free(w);
-        if (l->step >= STEP_COMMIT && l->step != STEP_UNDO)
+        if (l->step >= STEP_COMMIT && l->step != STEP_UNDO && l->step != STEP_AWAKE)
                 return; /* not needed any more */
         if (clock_mono_ms() > l->patience_ms) {
                 if (l->verb == SANDBOX_STOP) {
@@ -275,6 +304,15 @@ static void simple(struct life *l, uint16_t type) {
                 warden_lost(l, e.msg);
 }
 
+static void step_fsfreeze(struct life *l) {
+        struct error e = ERROR_INIT;
+        struct ipc_fsfreeze m = { .on = 1 };
+        uint8_t body[16];
+        size_t n;
+        if (ipc_fsfreeze_encode(&m, body, sizeof body, &n) < 0 || ask_warden(l, IPC_FSFREEZE, body, n, WARDEN_TIMEOUT_MS, &e) < 0)
+                warden_lost(l, e.msg);
+}
+
 static void step_warden(struct life *l) {
         struct error e = ERROR_INIT;
         struct ipc_stop m = { .timeout_ms = STOP_GRACE_MS };
@@ -308,6 +346,21 @@ static void on_queried(struct life *l, int err, struct ipc_packet *p) {
         take_step(l);
 }
 
+static void on_checkpoint_answer(struct life *l, int err, const struct error *e) {
+        if (l->step == STEP_SAVE && err < 0) {
+                fail(l, code_of(err), e->msg);
+                return;
+        }
+        if (err < 0)
+                sandbox_log(l->app, l->s, "warn", "checkpoint", "%s: %s",
+                            l->step == STEP_FSFREEZE ? "the guest's filesystem was not frozen" : "it does not go on as it should",
+                            e->msg);
+        if (l->step == STEP_FSFREEZE)
+                l->checkpoint->consistent = err >= 0;
+        l->step = l->step == STEP_AWAKE ? STEP_ROW : STEP_COMMIT;
+        take_step(l);
+}
+
 static void on_answer(void *arg, int err, const struct error *e, struct ipc_packet *p) {
         struct life *l = arg;
         if (err == -ECANCELED || err == -ECONNRESET)
@@ -326,6 +379,8 @@ static void on_answer(void *arg, int err, const struct error *e, struct ipc_pack
                 if (err < 0)
                         log_warn("sandbox %s: it does not go on as it should: %s", l->s->id, e->msg);
                 end(l, SANDBOX_RUNNING, false);
+        } else if (l->verb == SANDBOX_CHECKPOINT) {
+                on_checkpoint_answer(l, err, e);
         } else if (l->step == STEP_QUERY) {
                 on_queried(l, err, p);
         } else if (l->step == STEP_AWAKE) {
@@ -357,7 +412,7 @@ static void rootd_lost(struct life *l, int err, const struct error *e) {
                 fail(l, code_of(err), e->msg);
                 return;
         }
-        if (l->verb == SANDBOX_SUSPEND)
+        if (l->verb == SANDBOX_SUSPEND || (l->verb == SANDBOX_CHECKPOINT && l->checkpoint->full && !l->s->image[0]))
                 l->step = STEP_BEGIN; /* its start has swept away what was begun */
         later(l);
 }
@@ -406,8 +461,26 @@ static void step_begin(struct life *l) {
                 l->asked = true;
 }
 
+static void on_thawed(void *arg, int err, const struct error *e, struct ipc_packet *p) {
+        (void) arg;
+        (void) err; /* the agent does it by itself after a while */
+        (void) e;
+        (void) p;
+}
+
+/* The copy of a disk is made, or is not: the guest writes again. */
+static void thaw_fs(struct life *l) {
+        struct ipc_fsfreeze m = { .on = 0 };
+        uint8_t body[16];
+        size_t n;
+        if (l->verb == SANDBOX_CHECKPOINT && l->from == SANDBOX_RUNNING && !l->checkpoint->full && l->checkpoint->consistent &&
+            l->warden && ipc_fsfreeze_encode(&m, body, sizeof body, &n) >= 0)
+                (void) warden_call(l->warden, IPC_FSFREEZE, body, n, WARDEN_TIMEOUT_MS, on_thawed, NULL, NULL);
+}
+
 static void on_committed(void *arg, int err, const struct error *e, struct ipc_packet *p) {
         struct life *l = arg;
+        thaw_fs(l);
         if (ended_meanwhile(l))
                 return;
         if (err == -ENOENT && l->verb == SALVAGE) { /* nothing to keep */
@@ -419,23 +492,29 @@ static void on_committed(void *arg, int err, const struct error *e, struct ipc_p
         if (err < 0 || ipc_image_info_decode(p->body, p->body_n, &l->info) < 0) {
                 if (l->lost && l->verb == SANDBOX_SUSPEND)
                         end_lost(l, l->why);
-                else
+                else if (err < 0)
                         rootd_lost(l, err, e);
+                else
+                        fail(l, API_INTERNAL, "cspace-rootd's answer cannot be read");
                 return;
         }
-        l->step = STEP_ROW;
+        bool asleep = l->verb == SANDBOX_CHECKPOINT && l->checkpoint->full && l->from == SANDBOX_RUNNING && !l->lost;
+        l->step = asleep ? STEP_AWAKE : STEP_ROW;
         take_step(l);
 }
 
 static void step_commit(struct life *l) {
         struct error e = ERROR_INIT;
-        bool full = l->verb == SANDBOX_SUSPEND;
-        struct ipc_image_commit m = { .halt = !full };
+        bool checkpoint = l->verb == SANDBOX_CHECKPOINT;
+        bool full = l->verb == SANDBOX_SUSPEND || (checkpoint && l->checkpoint->full);
+        struct ipc_image_commit m = { .halt = !full && !checkpoint };
         uint8_t body[128];
         size_t n;
         (void) str_copy(m.id, sizeof m.id, l->s->id);
         (void) str_copy(m.image, sizeof m.image, l->image);
         (void) str_copy(m.kind, sizeof m.kind, full ? "full" : "disk");
+        if (checkpoint)
+                (void) str_copy(m.from, sizeof m.from, l->s->image);
         int r = ipc_image_commit_encode(&m, body, sizeof body, &n);
         if (r >= 0)
                 r = rootd_call(l->app->rootd, IPC_IMAGE_COMMIT, body, n, NULL, 0, COMMIT_TIMEOUT_MS, on_committed, l, &e);
@@ -446,6 +525,37 @@ static void step_commit(struct life *l) {
 }
 
 /* ---- rows, removal, the way back ------------------------------------------------------------------ */
+
+/* The checkpoint is there when its row is: not shown to anybody before. */
+static void on_checkpoint_row(void *arg, int err, const struct error *e) {
+        struct life *l = arg;
+        if (ended_meanwhile(l))
+                return;
+        if (err < 0) {
+                l->checkpoint->full = false; /* the VM goes on already; only the image is left to undo */
+                fail(l, API_STORAGE_FULL, e->msg);
+                return;
+        }
+        struct app *app = l->app;
+        struct sandbox *s = sandbox_ref(l->s);
+        bool lost = l->lost;
+        checkpoint_add(s, STEAL(l->checkpoint));
+        end(l, s->state, true);
+        if (lost)
+                sandbox_vm_ended(app, s->id, "vm");
+        sandbox_unref(s);
+}
+
+static void checkpoint_row(struct life *l) {
+        struct db_batch *b = db_batch_new();
+        l->checkpoint->written_bytes = l->info.written_bytes;
+        checkpoint_row_insert(l->s, l->checkpoint, b);
+        int r = db_batch_submit(l->app->db, b, on_checkpoint_row, l);
+        if (r < 0)
+                fail(l, API_STORAGE_FULL, "the database does not take it");
+        else
+                l->asked = true;
+}
 
 static void on_row(void *arg, int err, const struct error *e) {
         struct life *l = arg;
@@ -461,6 +571,10 @@ static void on_row(void *arg, int err, const struct error *e) {
 }
 
 static void step_row(struct life *l) {
+        if (l->verb == SANDBOX_CHECKPOINT) {
+                checkpoint_row(l);
+                return;
+        }
         struct db_batch *b = db_batch_new();
         memcpy(l->s->image, l->image, sizeof l->s->image);
         sandbox_row_update(l->s, b);
@@ -473,6 +587,23 @@ static void step_row(struct life *l) {
         }
 }
 
+/* What the sandbox was is gone; from here on it is a restore or a start. */
+static void go_back(struct life *l) {
+        struct app *app = l->app;
+        struct sandbox *s = sandbox_ref(l->s);
+        const struct checkpoint *c = checkpoint_find(s, s->image);
+        char op_id[ID_SIZE];
+        memcpy(op_id, l->op_id, sizeof op_id);
+        (void) sandbox_move(app, s, c && c->full ? SANDBOX_RESTORING : SANDBOX_STARTING);
+        struct db_batch *b = db_batch_new();
+        sandbox_row_update(s, b);
+        (void) db_batch_submit(app->db, b, NULL, NULL);
+        life_free(l);
+        if (create_start(app, s, op_id, clock_mono_us(), NULL) < 0)
+                life_fall_back(app, s, op_id, API_INTERNAL, "out of memory");
+        sandbox_unref(s);
+}
+
 static void on_removed(void *arg) {
         struct life *l = arg;
         if (ended_meanwhile(l))
@@ -481,6 +612,8 @@ static void on_removed(void *arg) {
                 end(l, l->s->state == SANDBOX_RESTORING ? SANDBOX_SUSPENDED : SANDBOX_STOPPED, false);
         else if (l->verb == SALVAGE)
                 life_free(l);
+        else if (l->verb == SANDBOX_ROLLBACK)
+                go_back(l);
         else
                 end(l, verbs[l->verb].to, true);
 }
@@ -496,8 +629,9 @@ static void step_remove(struct life *l) {
 
 /* What was to be suspended or paused goes on; one that was paused stays so. */
 static void step_undo(struct life *l) {
-        if (l->from == SANDBOX_PAUSED)
-                end(l, SANDBOX_PAUSED, false);
+        bool untouched = l->verb == SANDBOX_CHECKPOINT && (!l->checkpoint->full || l->s->image[0]);
+        if (l->from == SANDBOX_PAUSED || untouched)
+                end(l, l->from, false);
         else
                 simple(l, IPC_RESUME);
 }
@@ -514,6 +648,9 @@ static void take_step(void *arg) {
                 break;
         case STEP_AWAKE:
                 simple(l, IPC_RESUME);
+                break;
+        case STEP_FSFREEZE:
+                step_fsfreeze(l);
                 break;
         case STEP_BEGIN:
                 step_begin(l);
@@ -537,8 +674,26 @@ static void take_step(void *arg) {
         }
 }
 
+static void first_checkpoint_step(struct life *l) {
+        l->checkpoint->consistent = l->checkpoint->full || l->from == SANDBOX_STOPPED;
+        if (l->s->image[0])
+                l->step = STEP_COMMIT;
+        else if (l->checkpoint->full)
+                l->step = STEP_BEGIN;
+        else
+                l->step = l->from == SANDBOX_RUNNING ? STEP_FSFREEZE : STEP_COMMIT;
+        take_step(l);
+}
+
 static void first_step(struct life *l) {
-        if (l->s->image[0]) { /* it has no VM; or that is all that was left to do */
+        if (l->verb == SANDBOX_ROLLBACK) {
+                sandbox_unwatch(l->s);
+                proxy_drop(l->app->proxy, l->s->id);
+                l->step = STEP_REMOVE;
+                take_step(l);
+                return;
+        }
+        if (l->s->image[0] && l->verb != SANDBOX_CHECKPOINT) { /* it has no VM; or that is all that was left to do */
                 l->step = STEP_REMOVE;
                 take_step(l);
                 return;
@@ -547,6 +702,10 @@ static void first_step(struct life *l) {
         if (l->warden)
                 warden_set_handler(l->warden, &handler, l);
         l->patience_ms = clock_mono_ms() + PATIENCE_MS;
+        if (l->verb == SANDBOX_CHECKPOINT) {
+                first_checkpoint_step(l);
+                return;
+        }
         if (l->verb == SANDBOX_SUSPEND)
                 l->step = STEP_BEGIN;
         else if (l->verb == SANDBOX_STOP)
@@ -566,6 +725,7 @@ struct begin {
         enum sandbox_verb verb;
         enum sandbox_state from;
         char op_id[ID_SIZE];
+        char image[ID_SIZE], head[ID_SIZE]; /* of before a rollback */
         char *idem;
         sandbox_durable_cb cb;
         void *arg;
@@ -614,6 +774,8 @@ static void on_durable(void *arg, int err, const struct error *e) {
                         end_canceled(l);
                 } else if (l) {
                         s->state = g->from; /* as if nobody had asked */
+                        memcpy(s->image, g->image, sizeof s->image);
+                        memcpy(s->head, g->head, sizeof s->head);
                         bool lost = l->lost;
                         life_free(l);
                         if (lost)
@@ -621,6 +783,8 @@ static void on_durable(void *arg, int err, const struct error *e) {
                 }
         } else {
                 go_on(g);
+                if (g->verb == SANDBOX_ROLLBACK)
+                        image_release(g->app, g->image);
         }
         if (g->cb)
                 g->cb(g->arg, err, e);
@@ -632,20 +796,58 @@ static enum sandbox_verb wake_verb(const struct sandbox *s) {
 }
 
 static int check(struct app *app, const struct sandbox *s, const struct verb *v, const char *name, struct error *err) {
+        if (s->life && s->life->verb == SANDBOX_CHECKPOINT)
+                return error_set(err, -EBUSY, "the sandbox is %s and being checkpointed: it cannot %s now",
+                                 sandbox_state_name(s->state), name);
         if (s->life || s->create || s->del || !(v->from & SANDBOX_BIT(s->state)))
                 return error_set(err, -EBUSY, "the sandbox is %s: it cannot %s now", sandbox_state_name(s->state), name);
-        if (v->to == SANDBOX_RUNNING && s->state != SANDBOX_PAUSED && !s->image[0])
+        bool at_rest = SANDBOX_BIT(s->state) & AT_REST;
+        if (v->kind != OP_ROLLBACK && at_rest && !s->image[0])
                 return error_set(err, -EBUSY, "the sandbox is %s and has nothing that it could be started from",
                                  sandbox_state_name(s->state));
-        if (v->to == SANDBOX_RUNNING && s->state != SANDBOX_PAUSED &&
+        if (v->to == SANDBOX_RUNNING && at_rest &&
             sandbox_count(app, SANDBOX_ALIVE) >= app->conf.max_sandboxes)
                 return error_set(err, -EAGAIN, "this host has its %u sandboxes (configuration: [sandbox] max)",
                                  app->conf.max_sandboxes);
         return 0;
 }
 
-int sandbox_change(struct app *app, struct sandbox *s, enum sandbox_verb verb, const char *owner, const char *idem,
-                   sandbox_durable_cb durable, void *arg, struct op **ret_op, struct error *err) {
+static int new_checkpoint(struct sandbox *s, const struct sandbox_change_params *p, const char *id, struct checkpoint **ret,
+                          struct error *err) {
+        unsigned n = 0;
+        for (const struct checkpoint *c = s->checkpoints; c; c = c->next)
+                n++;
+        if (n >= CHECKPOINTS_MAX)
+                return error_set(err, -EAGAIN, "the sandbox has %u checkpoints: remove some first", n);
+        if (p->name && checkpoint_find(s, p->name))
+                return error_set(err, -EEXIST, "the sandbox has a checkpoint \"%s\"", p->name);
+        if (p->full && !(SANDBOX_BIT(s->state) & HAS_VM) && s->state != SANDBOX_SUSPENDED)
+                return error_set(err, -EBUSY, "the sandbox is %s: it has no memory to keep", sandbox_state_name(s->state));
+        struct checkpoint *c = calloc(1, sizeof *c);
+        if (!c)
+                return error_set(err, -ENOMEM, "out of memory");
+        (void) str_copy(c->id, sizeof c->id, id);
+        (void) str_copy(c->parent, sizeof c->parent, s->head);
+        (void) str_copy(c->name, sizeof c->name, p->name ? p->name : "");
+        c->full = p->full;
+        c->created_ms = clock_real_ms();
+        *ret = c;
+        return 0;
+}
+
+static void undo_begin(struct begin *g, struct op *o, struct life *l) {
+        op_discard(g->app, o);
+        if (l) {
+                g->s->state = g->from;
+                memcpy(g->s->image, g->image, sizeof g->image);
+                memcpy(g->s->head, g->head, sizeof g->head);
+                life_free(l);
+        }
+        begin_free(g);
+}
+
+int sandbox_change_with(struct app *app, struct sandbox *s, enum sandbox_verb verb, const struct sandbox_change_params *p,
+                        sandbox_durable_cb durable, void *arg, struct op **ret_op, struct error *err) {
         bool wake = verb == SANDBOX_WAKE;
         if (wake)
                 verb = wake_verb(s);
@@ -655,34 +857,49 @@ int sandbox_change(struct app *app, struct sandbox *s, enum sandbox_verb verb, c
                 return r;
         struct db_batch *b = db_batch_new();
         struct begin *g = calloc(1, sizeof *g);
-        struct op *o = b && g ? op_new(app, b, wake ? OP_WAKE : v->kind, s->id, s->template_ref, owner) : NULL;
-        struct life *l = o ? life_new(app, s, verb, o->id) : NULL;
-        if (!l || (idem && !(g->idem = strdup(idem)))) {
-                op_discard(app, o);
+        if (!b || !g) {
                 db_batch_free(b);
                 free(g);
-                if (l)
-                        life_free(l);
                 return error_set(err, -ENOMEM, "out of memory");
         }
-        *g = (struct begin){ .app = app, .s = sandbox_ref(s), .verb = verb, .from = s->state, .idem = g->idem, .cb = durable, .arg = arg };
+        *g = (struct begin){ .app = app, .s = sandbox_ref(s), .verb = verb, .from = s->state, .cb = durable, .arg = arg };
+        memcpy(g->image, s->image, sizeof g->image);
+        memcpy(g->head, s->head, sizeof g->head);
+        struct op *o = op_new(app, b, wake ? OP_WAKE : v->kind, s->id, s->template_ref, p->owner);
+        struct life *l = o ? life_new(app, s, verb, o->id) : NULL;
+        r = !l || (p->idem && !(g->idem = strdup(p->idem))) ? error_set(err, -ENOMEM, "out of memory") : 0;
+        if (r >= 0 && verb == SANDBOX_CHECKPOINT)
+                r = new_checkpoint(s, p, o->id, &l->checkpoint, err);
+        if (r < 0) {
+                db_batch_free(b);
+                undo_begin(g, o, l);
+                return r;
+        }
         memcpy(g->op_id, o->id, sizeof g->op_id);
-        op_progress(o, sandbox_state_name(v->via), -1, -1);
         l->asked = true;
-        (void) sandbox_move(app, s, v->via);
+        if (verb == SANDBOX_ROLLBACK) {
+                memcpy(s->image, p->checkpoint->id, sizeof s->image);
+                memcpy(s->head, p->checkpoint->id, sizeof s->head);
+        }
+        if (v->via != SANDBOX_STATE_MAX_)
+                (void) sandbox_move(app, s, v->via);
+        op_progress(o, sandbox_state_name(s->state), -1, -1);
         sandbox_row_update(s, b);
-        idem_bind_op(app, idem, o->id, b);
+        idem_bind_op(app, p->idem, o->id, b);
         r = db_batch_submit(app->db, b, on_durable, g);
         if (r < 0) {
-                idem_settle(app, idem, false);
-                op_discard(app, o);
-                s->state = l->from;
-                life_free(l);
-                begin_free(g);
+                idem_settle(app, p->idem, false);
+                undo_begin(g, o, l);
                 return error_errno(err, r, "could not store the change");
         }
         *ret_op = o;
         return 0;
+}
+
+int sandbox_change(struct app *app, struct sandbox *s, enum sandbox_verb verb, const char *owner, const char *idem,
+                   sandbox_durable_cb durable, void *arg, struct op **ret_op, struct error *err) {
+        const struct sandbox_change_params p = { .owner = owner, .idem = idem };
+        return sandbox_change_with(app, s, verb, &p, durable, arg, ret_op, err);
 }
 
 struct op *life_op_of(struct app *app, const struct sandbox *s) {
@@ -694,7 +911,7 @@ struct op *life_op_of(struct app *app, const struct sandbox *s) {
 
 bool life_reached(enum op_kind kind, enum sandbox_state state) {
         for (size_t i = 0; i < ARRAY_SIZE(verbs); i++)
-                if (verbs[i].kind == kind)
+                if (verbs[i].kind == kind && kind != OP_CREATE)
                         return verbs[i].to == state;
         return kind == OP_WAKE && state == SANDBOX_RUNNING;
 }
@@ -702,7 +919,7 @@ bool life_reached(enum op_kind kind, enum sandbox_state state) {
 int life_resume(struct app *app, struct sandbox *s) {
         struct op *o = life_op_of(app, s);
         enum sandbox_verb verb = 0;
-        while (verb < SANDBOX_WAKE && verbs[verb].via != s->state)
+        while (verb < SANDBOX_ROLLBACK && verbs[verb].via != s->state)
                 verb++;
         struct life *l = life_new(app, s, verb, o ? o->id : "");
         if (!l || (!l->image[0] && id_new(l->image) < 0)) {
@@ -754,7 +971,8 @@ void life_abandon(struct life *l) {
 }
 
 void life_vm_ended(struct life *l, const char *reason) {
-        if (l->verb == SANDBOX_STOP || l->verb == SALVAGE || l->step >= STEP_ROW)
+        if (l->verb == SANDBOX_STOP || l->verb == SALVAGE || l->verb == SANDBOX_ROLLBACK ||
+            (l->step >= STEP_ROW && l->verb != SANDBOX_CHECKPOINT))
                 return; /* as was wanted, or of no matter any more */
         (void) snprintf(l->why, sizeof l->why, "%s", reason);
         if (l->asked)

@@ -50,7 +50,7 @@ struct result {
 struct image {
         struct rootd *rootd;
         struct ticket ticket;
-        char id[ID_SIZE], name[ID_SIZE];
+        char id[ID_SIZE], name[ID_SIZE], from[ID_SIZE];
         bool full, halt;
         pid_t vm; /* full */
         uint64_t memory_bytes;
@@ -91,9 +91,23 @@ static int take_disk(struct rootd *r, const struct image *i, int dir, struct err
         return res;
 }
 
+/* A copy of another image, which shares all of its bytes. */
+static int copy_image(struct rootd *r, const struct image *i, int dir, struct error *err) {
+        static const char *const names[] = { "disk.img", "mem", "state" };
+        _cleanup_fd_ int from = fd_open_beneath(r->dirs.checkpoints, i->from, O_RDONLY | O_DIRECTORY, 0, err);
+        int res = from < 0 ? from : 0;
+        for (size_t n = 0; res == 0 && n < (i->full ? ARRAY_SIZE(names) : 1); n++) {
+                uint64_t bytes;
+                _cleanup_fd_ int copy = -EBADF;
+                _cleanup_fd_ int file = fd_open_beneath(from, names[n], O_RDONLY | O_NONBLOCK | O_NOCTTY, 0, err);
+                res = file < 0 ? file : disk_clone(file, dir, names[n], 0, 0, &copy, &bytes, err);
+        }
+        return res;
+}
+
 /* A "full" one was begun, and has its state; the place of a "disk" is made here. */
 static int open_place(struct rootd *r, const struct image *i, const char *hidden, struct error *err) {
-        if (!i->full) {
+        if (!i->full || i->from[0]) {
                 int res = fd_remove_tree_at(r->dirs.checkpoints, hidden, err);
                 if (res < 0)
                         return res;
@@ -104,9 +118,9 @@ static int open_place(struct rootd *r, const struct image *i, const char *hidden
 }
 
 static int fill(struct rootd *r, const struct image *i, int dir, struct error *err) {
-        int res = take_disk(r, i, dir, err);
+        int res = i->from[0] ? copy_image(r, i, dir, err) : take_disk(r, i, dir, err);
         fault_point("image", 3);
-        if (res == 0 && i->full)
+        if (res == 0 && i->full && !i->from[0])
                 res = image_memory_save(i->vm, i->memory_bytes, dir, &i->result->memory, err);
         fault_point("image", 4);
         if (res == 0)
@@ -149,7 +163,7 @@ static void image_free(struct image *i) {
 static void answer(struct image *i, const struct error *e) {
         uint8_t body[64];
         size_t n;
-        struct placement *p = placement_find(i->rootd, i->id);
+        struct placement *p = i->from[0] ? NULL : placement_find(i->rootd, i->id);
         if (p && p->imaging > 0)
                 p->imaging--;
         const struct ipc_image_info info = { .private_bytes = i->result->memory.private_bytes,
@@ -198,7 +212,13 @@ static int check(const struct rootd *r, const struct ipc_image_commit *m, struct
                 return error_set(err, -EINVAL, "\"%s\" or \"%s\" is not an id", m->id, m->image);
         if (!full && !str_eq(m->kind, "disk"))
                 return error_set(err, -EINVAL, "\"%s\" is neither \"disk\" nor \"full\"", m->kind);
-        struct placement *p = placement_find(r, m->id);
+        if (m->from[0] && (!id_valid(m->from) || m->halt))
+                return error_set(err, -EINVAL, "image \"%s\" cannot be copied so", m->from);
+        struct placement *p = m->from[0] ? NULL : placement_find(r, m->id);
+        if (m->from[0]) {
+                *ret = NULL;
+                return 0;
+        }
         if (p && p->rec.state != RECORD_LIVE)
                 return error_set(err, -EBUSY, "sandbox %s is being placed or removed", m->id);
         if (p && str_eq(p->rec.mode, "boot"))
@@ -217,6 +237,7 @@ static struct image *image_new(struct rootd *r, const struct ticket *t, const st
         *i = (struct image){ .rootd = r, .ticket = *t, .full = str_eq(m->kind, "full"), .halt = m->halt };
         (void) str_copy(i->id, sizeof i->id, m->id);
         (void) str_copy(i->name, sizeof i->name, m->image);
+        (void) str_copy(i->from, sizeof i->from, m->from);
         if (p) {
                 i->vm = p->vm.pid;
                 i->memory_bytes = (uint64_t) p->rec.memory_mb << 20;
@@ -332,6 +353,29 @@ void image_remove_handle(struct rootd *r, const struct ticket *t, const struct i
         (void) str_copy(x->name, sizeof x->name, m->image);
         if (job_start(r, remove_work, on_removed, x, &e) < 0)
                 on_removed(x, &e);
+}
+
+/* ---- IMAGE_USAGE ---------------------------------------------------------------------------- */
+
+void image_usage_handle(struct rootd *r, const struct ticket *t, const struct ipc_image_usage *m) {
+        static const char *const names[] = { "disk.img", "mem", "state" };
+        struct error e = ERROR_INIT;
+        struct ipc_usage_info info = { 0 };
+        uint8_t body[64];
+        size_t n;
+        _cleanup_fd_ int dir = id_valid(m->image)
+                                       ? fd_open_beneath(r->dirs.checkpoints, m->image, O_RDONLY | O_DIRECTORY, 0, &e)
+                                       : error_set(&e, -EINVAL, "\"%s\" is not an image", m->image);
+        if (dir < 0) {
+                ticket_error(r, t, &e);
+                return;
+        }
+        for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+                _cleanup_fd_ int fd = fd_open_beneath(dir, names[i], O_RDONLY | O_NONBLOCK | O_NOCTTY, 0, NULL);
+                info.disk_bytes += fd < 0 ? 0 : disk_own_bytes(fd);
+        }
+        if (ipc_usage_info_encode(&info, body, sizeof body, &n) == 0)
+                ticket_send(r, t, body, n);
 }
 
 /* ---- IMAGES --------------------------------------------------------------------------------- */

@@ -42,6 +42,7 @@ void template_remove_handle(struct rootd *r, const struct ticket *t, const struc
 void image_begin_handle(struct rootd *r, const struct ticket *t, const struct ipc_image_begin *m);
 void image_commit_handle(struct rootd *r, const struct ticket *t, const struct ipc_image_commit *m);
 void image_remove_handle(struct rootd *r, const struct ticket *t, const struct ipc_image_remove *m);
+void image_usage_handle(struct rootd *r, const struct ticket *t, const struct ipc_image_usage *m);
 void images_handle(struct rootd *r, const struct ticket *t, const struct ipc_images *m);
 void variant_commit_handle(struct rootd *r, const struct ticket *t, const struct ipc_variant_commit *m);
 void variant_remove_handle(struct rootd *r, const struct ticket *t, const struct ipc_variant_remove *m);

@@ -156,6 +156,16 @@ static void on_hold(struct client *cl, struct ipc_packet *p) {
         warden_save(cl->ctl->w, fd, on_done, r);
 }
 
+static void on_fsfreeze(struct client *cl, const struct ipc_packet *p) {
+        struct ipc_fsfreeze m;
+        if (ipc_fsfreeze_decode(p->body, p->body_n, &m) < 0)
+                return refuse(cl->conn, p, -EPROTO, "malformed FSFREEZE");
+        struct pending *r = pend(cl, p);
+        if (!r)
+                return refuse(cl->conn, p, -ENOMEM, "out of memory");
+        warden_fsfreeze(cl->ctl->w, m.on, on_done, r);
+}
+
 static void on_packet(void *arg, struct ipc_conn *c, struct ipc_packet *p) {
         struct client *cl = arg;
         switch (p->type) {
@@ -167,6 +177,8 @@ static void on_packet(void *arg, struct ipc_conn *c, struct ipc_packet *p) {
                 return on_snapshot(cl, p);
         case IPC_STOP:
                 return on_stop(cl, p);
+        case IPC_FSFREEZE:
+                return on_fsfreeze(cl, p);
         case IPC_PAUSE:
         case IPC_RESUME:
         case IPC_SAVE:

@@ -38,6 +38,7 @@
 #define LINK_MS 20000 /* from running again to a session */
 #define THAW_MS 30000
 #define HELLO_MS 3000
+#define FSFREEZE_MS 10000 /* the guest may have much to write */
 #define ENTROPY_BYTES 64
 
 static void finish(struct warden *w, int err, const struct error *e) {
@@ -268,4 +269,33 @@ void warden_save(struct warden *w, int fd, warden_done cb, void *arg) {
                 w->vmm->ops->resume(w->vmm, on_runs_for_closing, w);
         else
                 w->vmm->ops->pause(w->vmm, on_stopped, w);
+}
+
+/* ---- the filesystem ------------------------------------------------------------------------------ */
+
+static void on_fsfrozen(void *arg, int err, const struct error *e, const json_t *answer) {
+        struct warden *w = arg;
+        (void) answer;
+        w->hold.call = NULL;
+        if (!over(w))
+                finish(w, err, e);
+}
+
+void warden_fsfreeze(struct warden *w, bool on, warden_done cb, void *arg) {
+        if (begin(w, HOLD_FSFREEZE, VMM_CAP_PAUSE, -EBADF, cb, arg) < 0)
+                return;
+        const struct control_request r = {
+                .method = "POST",
+                .path = on ? "/control/fsfreeze" : "/control/fsthaw",
+                .timeout_ms = FSFREEZE_MS,
+                .cb = on_fsfrozen,
+                .arg = w,
+        };
+        struct error e = ERROR_INIT;
+        if (w->state == WARDEN_PAUSED)
+                error_set(&e, -EBUSY, "the VM is paused");
+        else
+                control_call(w->loop, warden_link(w), &r, &w->hold.call, &e);
+        if (e.code < 0)
+                finish(w, e.code, &e);
 }

@@ -53,6 +53,7 @@ void warden_stop(struct warden *w, unsigned timeout_ms, warden_done cb, void *ar
 void warden_pause(struct warden *w, warden_done cb, void *arg);
 void warden_resume(struct warden *w, warden_done cb, void *arg);
 void warden_save(struct warden *w, int fd, warden_done cb, void *arg);
+void warden_fsfreeze(struct warden *w, bool on, warden_done cb, void *arg);
 
 struct warden_info {
         enum warden_state state;

@@ -14,7 +14,7 @@ struct guest;
 struct ctl;
 struct data;
 
-enum hold_kind { HOLD_NONE, HOLD_PAUSE, HOLD_RESUME, HOLD_SAVE };
+enum hold_kind { HOLD_NONE, HOLD_PAUSE, HOLD_RESUME, HOLD_SAVE, HOLD_FSFREEZE };
 
 /* Pausing, resuming or saving; one at a time. */
 struct hold {

@@ -109,7 +109,8 @@
  * IMAGE_BEGIN makes the place for one of a sandbox with its memory; the answer has the descriptor for
  * SAVE. IMAGE_COMMIT takes the disk as it is (of a placement whose VM is gone or of a folder without a placement
  * too), for kind "full" the memory of the VM, which must be paused, and makes it visible and durable. With `halt` the
- * processes of the sandbox are ended before. One that is there already: fine.
+ * processes of the sandbox are ended before. With `from` it is a copy of that image, and `id` counts for nothing.
+ * One that is there already: fine.
  */
 #define IPC_IMAGE_BEGIN_FIELDS(X) \
         X(STR, id, ID_LEN)        \
@@ -118,7 +119,8 @@
         X(STR, id, ID_LEN)                                                   \
         X(STR, image, ID_LEN)                                                \
         X(STR, kind, 15)            /* "disk" or "full" */                   \
-        X(U32, halt, 1)
+        X(U32, halt, 1)                                                      \
+        X(STR, from, ID_LEN)        /* "" none */
 #define IPC_IMAGE_INFO_FIELDS(X)                                             \
         X(U64, private_bytes, UINT64_MAX) /* of the VM's memory: not shared with what it began with */ \
         X(U64, written_bytes, UINT64_MAX) /* of memory and devices */        \
@@ -126,6 +128,9 @@
         X(U64, took_us, UINT64_MAX)
 /* Not there is fine; one that a VM has mapped stays as long as that, without a name. */
 #define IPC_IMAGE_REMOVE_FIELDS(X) \
+        X(STR, image, ID_LEN)
+/* Answer: `usage_info` with disk_bytes alone: what would be free without it. */
+#define IPC_IMAGE_USAGE_FIELDS(X) \
         X(STR, image, ID_LEN)
 /* Answer: a `placement_list` of images after `after` in order, at most IPC_IMAGES_PAGE; fewer: the last page. */
 #define IPC_IMAGES_FIELDS(X) \
@@ -190,6 +195,11 @@
 /* As PAUSE, and then the state of the VM's devices is written to the descriptor sent along (write-only, empty; it
  * is IMAGE_BEGIN's). Answer: ok; the VM stays paused. */
 #define IPC_SAVE_FIELDS(X)
+
+/* The guest's filesystem is synced and frozen (on), or goes on (off). The agent lets it go on by itself after a few
+ * seconds. Answer: ok. */
+#define IPC_FSFREEZE_FIELDS(X) \
+        X(U32, on, 1)
 
 /* Event from the warden: its state changed. */
 #define IPC_WARDEN_EVENT_FIELDS(X)                                           \
@@ -258,6 +268,7 @@
         M(IMAGE_COMMIT, image_commit)            \
         M(IMAGE_INFO, image_info)                \
         M(IMAGE_REMOVE, image_remove)            \
+        M(IMAGE_USAGE, image_usage)              \
         M(IMAGES, images)                        \
         M(LIST, list)                            \
         M(PLACEMENT_LIST, placement_list)        \
@@ -273,6 +284,7 @@
         M(PAUSE, pause)                          \
         M(RESUME, resume)                        \
         M(SAVE, save)                            \
+        M(FSFREEZE, fsfreeze)                    \
         M(WARDEN_EVENT, warden_event)            \
         M(GW_CONFIG, gw_config)                  \
         M(GW_CONFIGURED, gw_configured)          \

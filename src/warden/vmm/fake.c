@@ -142,7 +142,8 @@ static void on_request(void *arg, struct http_x *x) {
         } else if (str_eq(target, "/control/stop")) {
                 later(f, FAKE_POWEROFF);
         } else if (!str_eq(target, "/control/quiesce") && !str_eq(target, "/control/freeze") &&
-                   !str_eq(target, "/control/thaw")) {
+                   !str_eq(target, "/control/thaw") && !str_eq(target, "/control/fsfreeze") &&
+                   !str_eq(target, "/control/fsthaw")) {
                 http_x_respond(x, 404, NULL, 0, NULL, 0);
                 return;
         }

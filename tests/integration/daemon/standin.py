@@ -369,6 +369,8 @@ class Sandbox:
                        link_up=int(self.link_up and self.id not in SILENT))
         elif name == 'SNAPSHOT':
             conn.reply(name, seq)
+        elif name == 'FSFREEZE':
+            conn.reply(name, seq)
         elif name in ('PAUSE', 'RESUME', 'SAVE'):
             assert len(fds) == (name == 'SAVE')
             self.paused = name != 'RESUME'
@@ -467,6 +469,10 @@ def rootd_request(conn, name, seq, m, fds):
             conn.reply_fd(name, seq, f.fileno())
     elif name == 'IMAGE_COMMIT':
         s = PLACED.get(m['id'])
+        if m['from']:
+            IMAGES[m['image']] = dict(IMAGES[m['from']], kind=m['kind'])
+            conn.reply(name, seq, 'IMAGE_INFO', private_bytes=0, written_bytes=0, freeze_us=1, took_us=2)
+            return
         if not s:
             conn.error(name, seq, 2, 'there is no such sandbox')
             return
@@ -477,6 +483,8 @@ def rootd_request(conn, name, seq, m, fds):
     elif name == 'IMAGE_REMOVE':
         IMAGES.pop(m['image'], None)
         conn.reply(name, seq)
+    elif name == 'IMAGE_USAGE':
+        conn.reply(name, seq, 'USAGE_INFO', cpu_us=0, memory_bytes=0, disk_bytes=4096, processes=0)
     elif name == 'IMAGES':
         conn.reply(name, seq, 'PLACEMENT_LIST', ids='\n'.join(sorted(i for i in IMAGES if i > m['after'])))
     elif name == 'LIST':

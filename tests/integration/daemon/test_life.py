@@ -344,3 +344,99 @@ def test_e2b_rules(ready):
     until(lambda: d.sandbox(s)['state'] == 'suspended' and d.sandbox(s)['wake'], what='suspended')
     r = d.post('/v2/sandboxes', {'templateID': 'base', 'autoPauseMemory': False}, headers=h)
     assert r.status == 400
+
+
+# ---- history -------------------------------------------------------------------------------------
+
+def checkpoint(d, s, wait=60, **kw):
+    return d.post(f'/v1/sandboxes/{s}/checkpoints?wait={wait}', kw)
+
+
+def history(d, s):
+    return [c['id'] for c in d.get(f'/v1/sandboxes/{s}/checkpoints').json['checkpoints']]
+
+
+CHECKPOINT_STEPS = [('disk', 'FSFREEZE'), ('disk', 'IMAGE_COMMIT'), ('full', 'IMAGE_BEGIN'), ('full', 'SAVE'),
+                    ('full', 'IMAGE_COMMIT'), ('full', 'RESUME')]
+
+
+@pytest.mark.parametrize('kind,step', CHECKPOINT_STEPS)
+@pytest.mark.parametrize('how', ['kill', 'error', 'vm', 'delete', 'rootd'])
+def test_checkpoint_disturbed(ready, kind, step, how):
+    """What was acknowledged is in the history, what was not is nowhere, and the sandbox goes on."""
+    d = ready
+    s = d.create()['id']
+    first = checkpoint(d, s, name='first').json['operation']['result']['checkpoint']
+    d.fault(step, **({'error': [28, 'no space left']} if how == 'error' else {'delay': 0.5}), times=1)
+    op = checkpoint(d, s, 0, kind=kind).json['operation']['id']
+    if how != 'error':
+        until(lambda: d.steer(seen=True)[-1] == step, what=step)
+    if how == 'kill':
+        d.kill()
+        d.start()
+    elif how == 'vm':
+        d.steer(vm_exit=s)
+    elif how == 'rootd':
+        d.steer(drop=True)
+    elif how == 'delete':
+        assert d.delete(f'/v1/sandboxes/{s}?wait=60').status == 200
+        until(lambda: not d.placed() and not images(d), what='nothing')
+        return
+    ended = d.op(op)
+    done = [op] if ended['state'] == 'succeeded' else []
+    assert history(d, s) == [first] + done
+    state = 'failed' if how == 'vm' else 'running'
+    until(lambda: d.sandbox(s)['state'] == state, what=state)
+    until(lambda: set(images(d)) - {first, *done} == set() or how == 'vm', what='no other image')
+    if how == 'kill':
+        assert ended['state'] == 'failed' and ended['error']['code'] == 'interrupted'
+    if how == 'error' and step in ('FSFREEZE', 'RESUME'):
+        assert done and d.get(f'/v1/sandboxes/{s}/checkpoints').json['checkpoints'][1]['consistent'] == (step != 'FSFREEZE')
+    if how == 'rootd':
+        assert done
+    r = d.post(f'/v1/sandboxes/{s}/rollback?wait=60', {'checkpoint': 'first'})
+    until(lambda: r.status == 200 or d.post(f'/v1/sandboxes/{s}/rollback?wait=60', {'checkpoint': 'first'}).status == 200, what='rollback')
+    assert d.sandbox(s)['state'] == 'running'
+
+
+@pytest.mark.parametrize('kind', ['disk', 'full'])
+@pytest.mark.parametrize('step', ['REMOVE', 'PLACE', 'IDENTIFY'])
+@pytest.mark.parametrize('before', ['running', 'paused', 'suspended', 'stopped'])
+def test_rollback_disturbed(ready, kind, step, before):
+    d = ready
+    s = d.create()['id']
+    c = checkpoint(d, s, kind=kind).json['operation']['id']
+    if before != 'running':
+        change(d, s, {'paused': 'pause', 'suspended': 'suspend', 'stopped': 'stop'}[before])
+    d.fault(step, delay=0.5, times=1)
+    n = len(d.steer(seen=True))
+    op = d.post(f'/v1/sandboxes/{s}/rollback', {'checkpoint': c}).json['operation']['id']
+    until(lambda: step in d.steer(seen=True)[n:], what=step)
+    d.kill()
+    d.start()
+    assert d.op(op)['state'] == 'succeeded'
+    assert d.sandbox(s)['state'] == 'running'
+    assert d.get(f'/v1/sandboxes/{s}/checkpoints').json['head'] == c
+    until(lambda: list(images(d)) == [c] and list(d.placed()) == [s], what='what is needed and no more')
+    d.fault('PLACE', error=[28, 'no space left'], times=1)
+    r = d.post(f'/v1/sandboxes/{s}/rollback?wait=60', {'checkpoint': c})
+    assert r.status == 507 and d.sandbox(s)['state'] == ('suspended' if kind == 'full' else 'stopped')
+    assert list(images(d)) == [c]
+    assert change(d, s, 'wake').status == 200
+    assert list(images(d)) == [c]
+
+
+def test_checkpoint_limits(ready):
+    d = ready
+    s = d.create()['id']
+    for bad in ({'kind': 'x'}, {'name': 'UP'}, {'name': ''}, {'other': 1}):
+        assert checkpoint(d, s, **bad).status == 400, bad
+    a = checkpoint(d, s, name='a').json['operation']['id']
+    assert checkpoint(d, s, name='a').status == 409
+    b = checkpoint(d, s).json['operation']['id']
+    assert d.get(f'/v1/sandboxes/{s}/checkpoints').json['checkpoints'][0]['disk_bytes'] == 4096
+    assert d.delete(f'/v1/sandboxes/{s}/checkpoints/x').status == 404
+    assert d.delete(f'/v1/sandboxes/{s}/checkpoints/a').status == 204
+    assert history(d, s) == [b]
+    until(lambda: list(images(d)) == [b], what='removal')
+    assert d.post(f'/v1/sandboxes/{s}/rollback', {'checkpoint': a}).status == 404
