@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pause, suspend and stop, and the ways back, with real VMs."""
 import os
+import subprocess
 import time
 
 import pytest
 
-from conftest import MB, until
+from conftest import BUILD, MB, until
 
 COUNTER = 'i=0; while :; do i=$((i+1)); echo $i $(date +%s) >>/tmp/count; sleep 0.1; done'
 
@@ -230,3 +231,19 @@ def test_idempotent(host):
     a = h.post(f'/v1/sandboxes/{s}/pause?wait=60', headers=key)
     b = h.post(f'/v1/sandboxes/{s}/pause?wait=60', headers=key)
     assert a.status == b.status == 200 and a.json['operation']['id'] == b.json['operation']['id']
+
+
+def test_exec_over_a_warden_that_crashes(host):
+    """cspace-rootd starts another one; the command runs on, and the CLI shows all of it, once, and its exit code."""
+    h = host
+    s = h.create()
+    cspace = os.path.join(BUILD, 'src', 'cli', 'cspace')
+    script = 'i=0; while [ $i -lt 300 ]; do i=$((i+1)); echo line $i; sleep 0.02; done; exit 7'
+    p = subprocess.Popen([cspace, '--api', 'unix:' + os.path.join(h.run, 'api.sock'), 'exec', s, '--', '/bin/sh', '-c', script],
+                         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    got = b''.join(p.stdout.readline() for _ in range(50))
+    os.kill(h.pids(s)[0], 9)
+    out, err = p.communicate(timeout=120)
+    assert (got + out).decode() == ''.join(f'line {i}\n' for i in range(1, 301)), err
+    assert p.returncode == 7, err
+    h.delete(s)
