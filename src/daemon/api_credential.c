@@ -109,11 +109,21 @@ static int read_secret(const json_t *b, const char **ret_secret, int64_t *ret_ex
         return r;
 }
 
+/* Nobody's gateway may find out that it cannot be used: it would go on without any. */
+static int check_users(struct app *app, const char *name, const char *secret, struct error *err) {
+        int r = 0;
+        for (const struct sandbox *s = sandbox_oldest(app); s && r >= 0; s = s->next)
+                if (bindings_name(egress_bindings(s), name) &&
+                    (r = bindings_check_secret(egress_bindings(s), name, secret, err)) < 0)
+                        (void) error_wrap(err, "as the bindings of sandbox %s use it", s->id);
+        return r;
+}
+
 static void put(struct api_req *r) {
         struct error e = ERROR_INIT;
         const char *secret = NULL;
         int64_t expires_ms = 0;
-        if (read_secret(r->body, &secret, &expires_ms, &e) < 0) {
+        if (read_secret(r->body, &secret, &expires_ms, &e) < 0 || check_users(r->app, r->params[0], secret, &e) < 0) {
                 api_error_err(r, API_INVALID_ARGUMENT, &e);
                 return;
         }

@@ -16,6 +16,8 @@
 
 #define ENV_NAME_MAX 128
 
+static int check_with_secret(struct app *app, const json_t *list, const char *credential, struct error *err);
+
 static int no_memory(struct error *err) {
         return error_set(err, -ENOMEM, "out of memory");
 }
@@ -64,7 +66,7 @@ int binding_make(struct app *app, const json_t *given, json_t **ret, struct erro
         if (r >= 0 && !(one = json_pack("[O]", j)))
                 r = no_memory(err);
         if (r >= 0)
-                r = bindings_check(one, err);
+                r = check_with_secret(app, one, credential, err);
         if (r >= 0)
                 *ret = STEAL(j);
         return r;
@@ -78,12 +80,26 @@ json_t *bindings_for_gateway(const json_t *list) {
         return out;
 }
 
-int bindings_check(const json_t *list, struct error *err) {
+int bindings_check_secret(const json_t *list, const char *credential, const char *secret, struct error *err) {
         _cleanup_(bindings_freep) struct bindings *b = NULL;
         _cleanup_json_ json_t *plain = bindings_for_gateway(list);
         if (!plain || bindings_new(&b) < 0)
                 return no_memory(err);
-        return bindings_load(b, plain, err);
+        int r = bindings_load(b, plain, err);
+        return r < 0 || !secret ? r : bindings_set_secret(b, credential, secret, strlen(secret), 0, err);
+}
+
+int bindings_check(const json_t *list, struct error *err) {
+        return bindings_check_secret(list, NULL, NULL, err);
+}
+
+/* One that cannot be opened is found out when it is needed. */
+static int check_with_secret(struct app *app, const json_t *list, const char *credential, struct error *err) {
+        char secret[BINDING_SECRET_MAX + 1];
+        bool open = credential_open(app, credential_find(app, credential), secret) >= 0;
+        int r = bindings_check_secret(list, credential, open ? secret : NULL, err);
+        explicit_bzero(secret, sizeof secret);
+        return r;
 }
 
 bool bindings_name(const json_t *list, const char *credential) {

@@ -18,8 +18,9 @@ struct app;
 /* What a caller gave becomes a binding: id and placeholder are added, without "inject" it is a bearer token. -ENOENT: no such
  * credential. */
 int binding_make(struct app *app, const json_t *given, json_t **ret, struct error *err);
-/* Whether the list can be given to a gateway. */
+/* Whether the list can be given to a gateway; and with this secret for one credential. */
 int bindings_check(const json_t *list, struct error *err);
+int bindings_check_secret(const json_t *list, const char *credential, const char *secret, struct error *err);
 /* As the gateway takes it; NULL: no memory. */
 json_t *bindings_for_gateway(const json_t *list);
 /* Appends "secrets" of all that the list names, as a JSON object. Those that cannot be opened are left out: what needs them is

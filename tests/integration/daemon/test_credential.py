@@ -151,6 +151,22 @@ def test_rotation(ready):
     nowhere(ready, 'the new secret')
 
 
+def test_secret_that_a_binding_cannot_use(ready):
+    """It is refused before anything is stored: a gateway that refused it later would be one without any policy."""
+    keep(ready)
+    s = ready.create(bindings=[BIND])
+    active(ready, s['id'])
+    r = ready.request('PUT', '/v1/credentials/token', {'secret': 'two\nlines of it'})
+    assert r.status == 400 and 'two' not in r.json['error']['message'], r
+    assert last(ready, s['id'])['secrets']['token']['secret'] == SECRET
+    keep(ready, 'lines', 'two\nlines of it')
+    r = ready.post(f"/v1/sandboxes/{s['id']}/bindings", {**BIND, 'credential': 'lines'})
+    assert r.status == 400 and 'two' not in r.json['error']['message'], r
+    r = ready.post(f"/v1/sandboxes/{s['id']}/bindings", {**BIND, 'credential': 'lines', 'inject': {'as': 'query', 'name': 'k'}})
+    assert r.status == 201, r
+    assert last(ready, s['id'])['secrets']['lines']['secret'] == 'two\nlines of it'
+
+
 def test_refused_by_the_gateway(ready):
     keep(ready)
     s = ready.create()

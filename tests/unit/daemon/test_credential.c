@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <sys/stat.h>
+
+#include "base/buf.h"
+#include "base/json.h"
+#include "bindings.h"
+#include "credential.h"
+#include "fixture.h"
+
+static const char odd[] = "q\"\\\n\x01 \xc3\xa9 end";
+
+static void load(struct fixture *f) {
+        struct error e = ERROR_INIT;
+        assert_int_equal(conf_set(&f->app.conf, "paths", "data", f->dir, &e), 0);
+        assert_int_equal(credentials_load(&f->app, &f->app.credentials, &e), 0);
+}
+
+static void unload(struct fixture *f) {
+        credentials_free(f->app.credentials);
+        f->app.credentials = NULL;
+}
+
+static void keep(struct fixture *f, const char *name, const char *secret) {
+        struct error e = ERROR_INIT;
+        struct db_batch *b = db_batch_new();
+        assert_int_equal(credential_set(&f->app, name, secret, 0, b, &e), 0);
+        assert_int_equal(fixture_commit(f, b), 0);
+}
+
+static void opens_as(struct fixture *f, const char *name, const char *want) {
+        char got[BINDING_SECRET_MAX + 1];
+        const struct credential *c = credential_find(&f->app, name);
+        assert_non_null(c);
+        assert_int_equal(credential_open(&f->app, c, got), want ? 0 : -EBADMSG);
+        assert_string_equal(got, want ? want : "");
+}
+
+static void sealed(void **state) {
+        struct fixture *f = *state;
+        struct error e = ERROR_INIT;
+        char path[128];
+        struct stat st;
+        load(f);
+        keep(f, "a", "first secret");
+        keep(f, "a", odd);
+        keep(f, "b", "another one");
+        opens_as(f, "a", odd);
+        unload(f);
+        load(f);
+        opens_as(f, "a", odd);
+        opens_as(f, "b", "another one");
+        (void) snprintf(path, sizeof path, "%s/" CREDENTIAL_KEY_FILE, f->dir);
+        assert_int_equal(stat(path, &st), 0);
+        assert_int_equal(st.st_mode & 0777, 0600);
+        /* Another key opens nothing, and gives nothing. */
+        unload(f);
+        assert_int_equal(unlink(path), 0);
+        load(f);
+        opens_as(f, "a", NULL);
+        struct db_batch *b = db_batch_new();
+        static const char *const names[] = { "", "-a", ".a", "a b", "a/b", "\xc3\xa9" };
+        for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+                assert_int_equal(credential_set(&f->app, names[i], "long enough", 0, b, &e), -EINVAL);
+        assert_int_equal(credential_set(&f->app, "c", "short", 0, b, &e), -EINVAL);
+        assert_null(strstr(e.msg, "short"));
+        assert_null(credential_find(&f->app, "c"));
+        assert_int_equal(credential_remove(&f->app, "c", b), -ENOENT);
+        assert_int_equal(credential_remove(&f->app, "a", b), 0);
+        assert_int_equal(fixture_commit(f, b), 0);
+        assert_null(credential_find(&f->app, "a"));
+        unload(f);
+}
+
+static json_t *make(struct fixture *f, const char *text, int want) {
+        _cleanup_json_ json_t *given = NULL;
+        struct error e = ERROR_INIT;
+        json_t *b = NULL;
+        assert_int_equal(json_parse(text, strlen(text), 4096, &given, &e), 0);
+        assert_int_equal(binding_make(&f->app, given, &b, &e), want);
+        return b;
+}
+
+static void bound(void **state) {
+        struct fixture *f = *state;
+        load(f);
+        keep(f, "plain", "plain secret");
+        keep(f, "odd", odd);
+        _cleanup_json_ json_t *list = json_array(), *env = json_pack("{s:s}", "HAVE", "mine"), *back = NULL;
+        (void) json_array_append_new(list, make(f, "{\"credential\":\"plain\",\"hosts\":[\"a.example\"],\"env\":\"TOKEN\"}", 0));
+        (void) json_array_append_new(list, make(f, "{\"credential\":\"plain\",\"hosts\":[\"b.example\"],\"env\":\"HAVE\",\"id\":\"two\"}", 0));
+        (void) json_array_append_new(list, make(f, "{\"credential\":\"odd\",\"hosts\":[\"c.example\"],\"inject\":{\"as\":\"query\",\"name\":\"k\"}}", 0));
+        assert_null(make(f, "{\"credential\":\"odd\",\"hosts\":[\"c.example\"]}", -EINVAL)); /* no header has lines */
+        assert_null(make(f, "{\"credential\":\"none\",\"hosts\":[\"c.example\"]}", -ENOENT));
+        assert_null(make(f, "{\"credential\":\"plain\",\"hosts\":[\"*\"]}", -EINVAL));
+        assert_null(make(f, "{\"credential\":\"plain\",\"hosts\":[\"c.example\"],\"used\":1}", -EINVAL));
+        assert_int_equal(bindings_check(list, NULL), 0);
+        assert_true(bindings_name(list, "odd") && !bindings_name(list, "other") && !bindings_name(NULL, "odd"));
+        /* Secrets as JSON that reads back as they are; each once. */
+        struct buf out = BUF_INIT(0);
+        assert_int_equal(bindings_write_secrets(&f->app, list, &out), 0);
+        assert_int_equal(json_parse(buf_data(&out), out.len, 4096, &back, NULL), 0);
+        assert_int_equal(json_object_size(back), 2);
+        assert_string_equal(json_string_value(json_object_get(json_object_get(back, "odd"), "secret")), odd);
+        assert_string_equal(json_string_value(json_object_get(json_object_get(back, "plain"), "secret")), "plain secret");
+        buf_done(&out);
+        /* Placeholders, but not over what is set. */
+        assert_int_equal(bindings_add_env(list, env), 0);
+        assert_true(placeholder_valid(json_string_value(json_object_get(env, "TOKEN"))));
+        assert_string_equal(json_string_value(json_object_get(env, "HAVE")), "mine");
+        assert_true(bindings_count_use(list, "two", 3) && bindings_count_use(list, "two", 2) && !bindings_count_use(list, "x", 1));
+        assert_int_equal(json_integer_value(json_object_get(json_array_get(list, 1), "used")), 5);
+        unload(f);
+}
+
+int main(void) {
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test_setup_teardown(sealed, fixture_setup, fixture_teardown),
+                cmocka_unit_test_setup_teardown(bound, fixture_setup, fixture_teardown),
+        };
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
