@@ -207,14 +207,14 @@ static void scanned(void *arg) {
         }
         /* The names found count as created; their events, if any, are still to come. */
         w->scanning = true; /* keeps w alive in the callbacks */
-        while (w->all && w->found.n > 0) {
-                char *found = watch_names_take(&w->found), *rel = found + 1;
+        for (size_t i = 0; w->all && i < w->found.n; i++) { /* as found: a folder before what is in it */
+                const char *found = w->found.v[i], *rel = found + 1;
                 (void) watch_map_expect(&w->map, rel);
                 tell(w, WATCH_CREATE, rel);
                 if (w->all && *found == FOUND_WRITTEN)
                         tell(w, WATCH_WRITE, rel);
-                free(found);
         }
+        watch_names_done(&w->found);
         if (w->all && w->scan_r < 0)
                 w->ops->on_lost(w->arg, w->scan_err.code, w->scan_err.msg);
         w->scanning = false;
