@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <linux/fiemap.h>
 #include <linux/fs.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/sendfile.h>
@@ -78,6 +79,25 @@ int disk_clone(int src, int dirfd, const char *name, uint64_t bytes, uid_t owner
         }
         *ret_fd = fd_steal(&fd);
         *ret_bytes = bytes;
+        return 0;
+}
+
+int disk_moment(int src, int dirfd, int *ret_fd, struct error *err) {
+        struct stat st;
+        char path[40];
+        if (fstat(src, &st) < 0)
+                return error_errno(err, errno, "cannot stat the disk");
+        _cleanup_fd_ int fd = openat(dirfd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+        if (fd < 0)
+                return error_errno(err, errno, "cannot make a file without a name");
+        int r = fill(src, fd, (uint64_t) st.st_size, (uint64_t) st.st_size, 0, err);
+        if (r < 0)
+                return r;
+        (void) snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+        int again = open(path, O_RDONLY | O_CLOEXEC);
+        if (again < 0)
+                return error_errno(err, errno, "cannot open the file for reading");
+        *ret_fd = again;
         return 0;
 }
 

@@ -11,6 +11,9 @@
  * reading and writing; on failure nothing stays. */
 int disk_clone(int src, int dirfd, const char *name, uint64_t bytes, uid_t owner, int *ret_fd,
                uint64_t *ret_bytes, struct error *err);
+/* The same without a name, in the filesystem of dirfd: gives it open for reading alone, and it is gone with the last
+ * descriptor, whatever becomes of us. Needs /proc. */
+int disk_moment(int src, int dirfd, int *ret_fd, struct error *err);
 /* An empty file of that size, 0600 root. */
 int disk_create(int dirfd, const char *name, uint64_t bytes, int *ret_fd, struct error *err);
 /* Bytes that would be free if the file were removed: extents no other file shares (FIEMAP), or

@@ -8,6 +8,7 @@
  * it runs.
  *
  *   slot s of instance i:   warden  UID_BASE + (i * SLOTS_MAX + s) * SLOT_UIDS,  VM one above, gateway two
+ *   history h:              HISTORY_UID_BASE + i * HISTORY_UIDS + h, for as long as one cspace-history runs
  *   build range b:          BUILD_UID_BASE + b * 65536, shared by all instances, locked for a build
  *
  * Both lie above what systemd gives to containers and below 2^31. A group of the same number
@@ -27,6 +28,8 @@
 #define BUILD_UID_BASE 2080000000u
 #define BUILD_UID_COUNT 65536u
 #define BUILD_RANGES_MAX 1000u
+#define HISTORY_UID_BASE 2145600000u
+#define HISTORY_UIDS 4u
 
 struct instance {
         unsigned number;
@@ -41,6 +44,7 @@ void instance_drop(struct instance *i);
 uid_t instance_warden_uid(const struct instance *i, unsigned slot);
 uid_t instance_vm_uid(const struct instance *i, unsigned slot);
 uid_t instance_gateway_uid(const struct instance *i, unsigned slot);
+uid_t instance_history_uid(const struct instance *i, unsigned n);
 
 /* A range nobody uses. */
 int build_range_take(struct instance *i, unsigned *ret_range, uid_t *ret_base, struct error *err);

@@ -15,6 +15,7 @@
 struct pool;
 struct placement;
 struct build;
+struct history;
 struct reap;
 struct server;
 
@@ -30,6 +31,7 @@ struct rootd {
         struct placement *placements;
         unsigned n_placements;
         struct build *builds;
+        struct history *histories;
         struct reap *reaps;
         struct server *server;
 };

@@ -162,6 +162,7 @@ static int dispatch(struct client *c, struct rootd *r, const struct ticket *t, s
                 ON(IMAGE_REMOVE, image_remove, image_remove_handle(r, t, &m))
                 ON(IMAGE_USAGE, image_usage, image_usage_handle(r, t, &m))
                 ON(IMAGES, images, images_handle(r, t, &m))
+                ON(HISTORY, history, history_handle(r, t, &m))
                 ON(VARIANT_COMMIT, variant_commit, variant_commit_handle(r, t, &m))
                 ON(VARIANT_REMOVE, variant_remove, variant_remove_handle(r, t, &m))
         case IPC_BUILD: {

@@ -46,3 +46,4 @@ void image_usage_handle(struct rootd *r, const struct ticket *t, const struct ip
 void images_handle(struct rootd *r, const struct ticket *t, const struct ipc_images *m);
 void variant_commit_handle(struct rootd *r, const struct ticket *t, const struct ipc_variant_commit *m);
 void variant_remove_handle(struct rootd *r, const struct ticket *t, const struct ipc_variant_remove *m);
+void history_handle(struct rootd *r, const struct ticket *t, const struct ipc_history *m);

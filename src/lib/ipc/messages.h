@@ -250,6 +250,26 @@
 #define IPC_GW_NAMES_FIELDS(X) \
         X(U64, version, UINT64_MAX)
 
+/*
+ * cspaced to cspace-rootd: starts cspace-history on disk images; the answer (empty) has one descriptor, from which what it
+ * writes can be read, up to the end of file. Closing that ends it. The answer comes when it has been started: what
+ * fails later is told in what it writes (docs/architecture.md, "History").
+ * An image is "template" (that of `variant`, or of the template itself where that is "" or gone), "now" (the sandbox's disk as
+ * it is at that moment) or the id of an image. EALREADY: one runs for this sandbox; EAGAIN: too many on this host.
+ */
+#define IPC_HISTORY_FIELDS(X)                                                \
+        X(STR, id, ID_LEN)          /* sandbox */                            \
+        X(STR, digest, DIGEST_LEN)  /* its template */                       \
+        X(STR, variant, 63)                                                  \
+        X(STR, verb, 15)            /* "diff", "stat" or "cat" */            \
+        X(STR, from, ID_LEN)        /* the image; of diff the older one */   \
+        X(STR, to, ID_LEN)          /* diff: the newer one; else "" */       \
+        X(STR, path, LIMIT_PATH - 1) /* of diff the prefix; absolute */      \
+        X(STR, cursor, 5503)        /* diff; "" from the start */            \
+        X(U32, count, 100000)       /* diff: changes at most; 0: its default */ \
+        X(U32, patch, 1)            /* diff */                               \
+        X(U64, max_bytes, 1ULL << 40) /* cat; 0: its default */
+
 #define IPC_MESSAGES(M)                          \
         M(ERROR, error)                          \
         M(OK, ok)                                \
@@ -292,7 +312,8 @@
         M(GW_QUERY, gw_query)                    \
         M(GW_STATE, gw_state)                    \
         M(GW_AUDIT, gw_audit)                    \
-        M(GW_NAMES, gw_names)
+        M(GW_NAMES, gw_names)                    \
+        M(HISTORY, history)
 
 enum ipc_type {
         IPC_NONE = 0,

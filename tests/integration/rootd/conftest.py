@@ -220,8 +220,8 @@ class Rootd:
 
     # ---- fixtures made through rootd itself or beside it
 
-    def make_build(self, disk_mb=8, content=b'root filesystem'):
-        """What a builder leaves: builds/<id>/out. Returns (id, digest)."""
+    def make_build(self, disk_mb=8, content=b'root filesystem', disk=None):
+        """What a builder leaves: builds/<id>/out. Returns (id, digest). disk: a file to take for it."""
         ident = new_id()
         out = os.path.join(self.data, 'builds', ident, 'out')
         os.makedirs(out)
@@ -229,10 +229,14 @@ class Rootd:
             with open(os.path.join(out, name), 'wb') as f:
                 f.write(data)
         with open(os.path.join(out, 'disk.img'), 'wb') as f:
-            f.write(content)
-            f.seek(3 * MB)
-            f.write(os.urandom(MB))
-            f.truncate(disk_mb * MB)
+            if disk:
+                with open(disk, 'rb') as image:
+                    shutil.copyfileobj(image, f)
+            else:
+                f.write(content)
+                f.seek(3 * MB)
+                f.write(os.urandom(MB))
+                f.truncate(disk_mb * MB)
         lines = [(sparse_hash if n == 'disk.img' else file_hash)(os.path.join(out, n)) + '  ' + n
                  for n in ('disk.img', 'initrd', 'kernel', 'manifest.json')]
         text = ''.join(line + '\n' for line in lines).encode()

@@ -70,6 +70,7 @@ class Client:
         self.seq = 0
         self.events = []
         self.early = {}
+        self.fds = []  # that came with answers and were not taken
         self.info = self.call('HELLO', 'HOST_INFO', version=1) if hello else None
 
     def raw(self, type_number, body=b'', flags=0, seq=None, fds=()):
@@ -84,7 +85,8 @@ class Client:
         return self.raw(TYPES[name], encode(name, **values), fds=fds)
 
     def _packet(self):
-        data = self.sock.recv(PACKET_MAX)
+        data, fds, _, _ = socket.recv_fds(self.sock, PACKET_MAX, 8)
+        self.fds += fds
         if not data:
             raise ConnectionResetError('rootd closed the connection')
         t, flags, seq = struct.unpack_from('<HHI', data)
