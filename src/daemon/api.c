@@ -23,7 +23,7 @@
 #include "key.h"
 #include "settle.h"
 
-#define TABLES_MAX 16
+#define TABLES_MAX 32
 #define SEGMENTS_MAX 16
 #define IDLE_TIMEOUT_MS 75000
 #define HEAD_TIMEOUT_MS 15000

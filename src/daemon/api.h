@@ -53,6 +53,9 @@ struct api;
         X(UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", 415)                           \
         X(UPGRADE_REQUIRED, "upgrade_required", 426)                                       \
         X(TOO_MANY, "too_many", 429)                      /* a limit on a count was reached */ \
+        X(FILESYSTEM_UNREADABLE, "filesystem_unreadable", 422) /* the sandbox's own: damaged, or not ext4 */ \
+        X(HISTORY_LIMIT, "history_limit", 422)            /* a limit on what may be read of it */ \
+        X(HISTORY_FAILED, "history_failed", 500)          /* its answer was cut off */ \
         X(BUILD_FAILED, "build_failed", 500)                                               \
         X(CREATE_FAILED, "create_failed", 500)                                             \
         X(CHANGE_FAILED, "change_failed", 500)            /* pause, resume, ... did not come about */ \

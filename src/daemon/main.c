@@ -237,6 +237,7 @@ static int add_routes(struct app *app, struct error *err) {
                 { template_routes, template_routes_n }, { op_routes, op_routes_n },
                 { key_routes, key_routes_n },           { policy_routes, policy_routes_n },
                 { audit_routes, audit_routes_n },       { credential_routes, credential_routes_n },
+                { history_routes, history_routes_n },
         };
         int r = 0;
         for (size_t i = 0; i < ARRAY_SIZE(tables) && r >= 0; i++)

@@ -417,6 +417,26 @@ class Sandbox:
 
 # ---- rootd ---------------------------------------------------------------------------------------
 
+def history(conn, seq, m):
+    """Answers with the bytes of RUN/history, and notes the question in RUN/history.asked. `# hold` in it: no end comes."""
+    with open(os.path.join(RUN, 'history.asked'), 'a') as f:
+        f.write(json.dumps(m) + '\n')
+    with open(os.path.join(RUN, 'history'), 'rb') as f:
+        data = f.read()
+    ours, theirs = socket.socketpair()
+    conn.reply_fd('HISTORY', seq, theirs.fileno())
+    theirs.close()
+    hold = data.endswith(b'# hold')
+    try:
+        ours.sendall(data[:-6] if hold else data)
+        if hold:
+            ours.recv(1)
+            open(os.path.join(RUN, 'history.left'), 'w').close()
+    except OSError:
+        pass
+    ours.close()
+
+
 def build(conn, seq, m, fds):
     BUILDS[m['id']] = True
     out = os.fdopen(os.dup(fds[0]), 'w', buffering=1)
@@ -508,6 +528,8 @@ def rootd_request(conn, name, seq, m, fds):
         for v in [v for v in VARIANTS if v[0] == m['digest']]:
             VARIANTS.discard(v)
         conn.reply(name, seq)
+    elif name == 'HISTORY':
+        history(conn, seq, m)
     elif name == 'USAGE':
         conn.reply(name, seq, 'USAGE_INFO', cpu_us=1, memory_bytes=2, disk_bytes=3, processes=4)
     else:
