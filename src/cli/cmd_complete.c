@@ -92,6 +92,25 @@ static void offer_presets(const char *typed) {
                         offer(member_str(p, "name"), typed);
 }
 
+static const char *first_operand; /* on the line so far */
+
+static void offer_checkpoints(const char *typed) {
+        if (!first_operand)
+                return;
+        _cleanup_free_ char *id = client_escape(first_operand);
+        _cleanup_free_ char *target = mem_printf("/v1/sandboxes/%s/checkpoints", id);
+        _cleanup_json_ json_t *j = fetch(target);
+        const json_t *c;
+        size_t i;
+
+        json_array_foreach(json_object_get(j, "checkpoints"), i, c) {
+                offer(member_str(c, "id"), typed);
+                if (*member_str(c, "name"))
+                        offer(member_str(c, "name"), typed);
+        }
+        offer("template", typed);
+}
+
 /* SANDBOX:/dir/na -> the entries of /dir in the sandbox. */
 static void offer_remote(const char *typed) {
         const char *colon = strchr(typed, ':'), *slash = strrchr(colon, '/');
@@ -170,6 +189,9 @@ static void offer_kind(enum complete kind, const char *typed) {
         case COMPLETE_CREDENTIAL:
                 offer_credentials(typed);
                 break;
+        case COMPLETE_CHECKPOINT:
+                offer_checkpoints(typed);
+                break;
         case COMPLETE_PRESET:
                 offer_presets(typed);
                 break;
@@ -195,6 +217,7 @@ static int walk(const struct opt_spec *spec, int n, char **words, const struct o
 
         *ret_value = NULL;
         *ret_options = true;
+        first_operand = NULL;
         for (int i = 0; i < n; i++) {
                 const char *w = words[i];
                 const struct opt *o;
@@ -212,7 +235,8 @@ static int walk(const struct opt_spec *spec, int n, char **words, const struct o
                         if (++i == n)
                                 *ret_value = o;
                 } else {
-                        operands++;
+                        if (operands++ == 0)
+                                first_operand = w;
                         if (spec->command_at >= 0 && operands > spec->command_at)
                                 return -1;
                 }

@@ -37,6 +37,7 @@ enum complete {
         COMPLETE_COMMAND, /* of cspace itself */
         COMPLETE_PRESET,  /* of a policy */
         COMPLETE_CREDENTIAL,
+        COMPLETE_CHECKPOINT, /* of the sandbox named before */
 };
 
 struct opt {

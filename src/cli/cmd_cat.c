@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* cat and restore-file: files out of a sandbox's disk, as it is or as a checkpoint has it. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/str.h"
+#include "cli.h"
+#include "client.h"
+#include "command.h"
+#include "copy.h"
+#include "mem.h"
+#include "output.h"
+#include "remote.h"
+
+#define CAT_TIMEOUT_MS (5 * 60 * 1000) /* without progress */
+
+static const char *user;
+
+static int open_file(struct client *c, const char *sandbox, const char *at, const char *path, struct xfer **ret,
+                     struct api_error *e) {
+        _cleanup_free_ char *id = client_escape(sandbox), *when = client_escape(at), *p = client_escape(path);
+        _cleanup_free_ char *target = mem_printf("/v1/sandboxes/%s/history/file?at=%s&path=%s", id, when, p);
+        struct xfer *x = NULL;
+
+        if (xfer_open(c, "GET", target, NULL, 0, &x, e) < 0)
+                return -1;
+        xfer_set_timeout(x, CAT_TIMEOUT_MS);
+        if (xfer_finish(x, e) < 0) {
+                xfer_free(x);
+                return -1;
+        }
+        *ret = x;
+        return 0;
+}
+
+/* ---- cat -------------------------------------------------------------------------------------- */
+
+/* SANDBOX[@CHECKPOINT]:PATH */
+static int parse(const char *arg, char **ret_sandbox, char **ret_at, const char **ret_path) {
+        const char *colon = strchr(arg, ':'), *sign = strchr(arg, '@');
+
+        if (!colon || colon[1] != '/')
+                return cli_usage("\"%s\" is not SANDBOX[@CHECKPOINT]:PATH with an absolute path", arg);
+        if (sign && sign > colon)
+                sign = NULL; /* of the path */
+        const char *end = sign ? sign : colon;
+        if (end == arg || (sign && sign + 1 == colon))
+                return cli_usage("\"%s\" is not SANDBOX[@CHECKPOINT]:PATH", arg);
+        *ret_sandbox = mem_ndup(arg, (size_t) (end - arg));
+        *ret_at = sign ? mem_ndup(sign + 1, (size_t) (colon - sign - 1)) : mem_dup("now");
+        *ret_path = colon + 1;
+        return CLI_OK;
+}
+
+static int cat_one(struct client *c, const char *sandbox, const char *at, const char *path) {
+        struct api_error e;
+        struct xfer *x = NULL;
+        const uint8_t *data;
+        ssize_t n;
+
+        if (open_file(c, sandbox, at, path, &x, &e) < 0)
+                return api_error_print(&e);
+        while ((n = xfer_read(x, &data, &e)) > 0)
+                if (fwrite(data, 1, (size_t) n, stdout) != (size_t) n)
+                        break; /* told at the end */
+        xfer_free(x);
+        return n < 0 ? api_error_print(&e) : CLI_OK;
+}
+
+static int run_cat(int argc, char **argv) {
+        struct error err = ERROR_INIT;
+        struct client *c = NULL;
+        int rc = CLI_OK;
+
+        for (int i = 0; i < argc && rc == CLI_OK; i++) {
+                _cleanup_free_ char *sandbox = NULL, *at = NULL;
+                const char *path = NULL;
+
+                rc = parse(argv[i], &sandbox, &at, &path);
+                if (rc == CLI_OK && !c && client_new(&c, &err) < 0)
+                        rc = cli_fail_err(&err);
+                if (rc == CLI_OK)
+                        rc = cat_one(c, sandbox, at, path);
+        }
+        client_free(c);
+        return rc;
+}
+
+/* ---- restore-file ------------------------------------------------------------------------------ */
+
+/* Into a folder that exists: under its own name. NULL: answered. */
+static char *destination(const struct remote *r, const char *path, const char *dest, struct api_error *e) {
+        _cleanup_free_ char *name = copy_basename(path);
+        struct remote_stat st;
+
+        if (remote_stat(r, dest, &st, e) < 0)
+                return NULL;
+        return st.type == REMOTE_DIR || dest[strlen(dest) - 1] == '/' ? copy_join(dest, name) : mem_dup(dest);
+}
+
+static int transfer(const struct remote *r, struct xfer *from, const char *dest, uint64_t *ret_bytes, struct api_error *e) {
+        const char *mode = xfer_header(from, "X-File-Mode"), *length = xfer_header(from, "Content-Length");
+        _cleanup_free_ char *query = mode && strspn(mode, "01234567") == strlen(mode) ? mem_printf("mode=%s", mode) : NULL;
+        uint64_t bytes = 0, sent = 0;
+        const uint8_t *data;
+        struct xfer *to = NULL;
+        json_t *answer = NULL;
+        ssize_t n = 0;
+
+        if (!length || str_to_u64(length, INT64_MAX, &bytes) < 0)
+                return api_error_set(e, "protocol", "the file came without its length");
+        int rc = remote_put(r, dest, query, (int64_t) bytes, &to, e);
+        while (rc == 0 && (n = xfer_read(from, &data, e)) > 0) {
+                rc = xfer_write(to, data, (size_t) n, e);
+                sent += (uint64_t) n;
+        }
+        if (rc == 0 && n == 0 && sent == bytes)
+                rc = xfer_finish(to, e);
+        else
+                rc = -1;
+        if (rc == 0)
+                (void) xfer_read_json(to, &answer, e);
+        json_decref(answer);
+        xfer_free(to); /* what is not finished is not written */
+        *ret_bytes = bytes;
+        return rc;
+}
+
+static int run_restore(int argc, char **argv) {
+        const char *path = argv[2];
+        struct error err = ERROR_INIT;
+        struct remote r = { .sandbox = argv[0], .user = user };
+        struct api_error e;
+        struct xfer *x = NULL;
+        uint64_t bytes = 0;
+
+        if (path[0] != '/')
+                return cli_usage("\"%s\" is not an absolute path", path);
+        if (argc > 3 && !argv[3][0])
+                return cli_usage("the destination is empty");
+        if (client_new(&r.client, &err) < 0)
+                return cli_fail_err(&err);
+        _cleanup_free_ char *dest = destination(&r, path, argc > 3 ? argv[3] : path, &e);
+        int rc = dest ? open_file(r.client, argv[0], argv[1], path, &x, &e) : -1;
+        if (rc == 0)
+                rc = transfer(&r, x, dest, &bytes, &e);
+        if (rc < 0)
+                rc = api_error_print(&e);
+        else if (cli()->json) {
+                _cleanup_json_ json_t *j = json_pack("{s:s, s:I}", "path", dest, "bytes", (json_int_t) bytes);
+                output_json(j);
+        }
+        xfer_free(x);
+        client_free(r.client);
+        return rc;
+}
+
+/* ---- the table's rows -------------------------------------------------------------------------- */
+
+static const struct opt no_opts[] = { OPT_END };
+static const struct opt restore_opts[] = {
+        { "user", 'u', OPT_STRING, &user, "USER", "User in the sandbox who owns what is written (root).", COMPLETE_NONE, 0, 0 },
+        OPT_END,
+};
+
+const struct command command_cat = {
+        .name = "cat",
+        .synopsis = "SANDBOX[@CHECKPOINT]:PATH...",
+        .summary = "Print files of a sandbox, also as a checkpoint has them.",
+        .details = "Read on the host from the disk, in every state of the sandbox. \"template\" stands for what it was\n"
+                   "created with.\n\n"
+                   "  cspace cat SANDBOX:/var/log/syslog\n"
+                   "  cspace cat SANDBOX@before-upgrade:/etc/fstab",
+        .opts = no_opts,
+        .min_args = 1,
+        .max_args = -1,
+        .command_at = -1,
+        .args = { COMPLETE_CP },
+        .run = run_cat,
+};
+
+const struct command command_restore_file = {
+        .name = "restore-file",
+        .synopsis = "[OPTION...] SANDBOX CHECKPOINT PATH [DESTINATION]",
+        .summary = "Put a file of a checkpoint back into a running sandbox.",
+        .details = "To where it was, or to DESTINATION, a folder or a name. Its permissions come with it.\n"
+                   "\"template\" stands for what the sandbox was created with.",
+        .opts = restore_opts,
+        .min_args = 3,
+        .max_args = 4,
+        .command_at = -1,
+        .args = { COMPLETE_SANDBOX, COMPLETE_CHECKPOINT, COMPLETE_NONE },
+        .run = run_restore,
+};

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What changed on a disk, and files out of it, with real VMs, cspace-history and cspace(1)."""
+import json
+import os
+import subprocess
+
+import pytest
+
+from conftest import BUILD, until
+
+CLI = os.path.join(BUILD, 'src', 'cli', 'cspace')
+# What a guest does by itself: its folders get times, and booting writes.
+OWN = {'/', '/root', '/etc', '/var', '/tmp', '/lost+found'}
+
+
+@pytest.fixture
+def cspace(host):
+    if not os.path.exists(CLI):
+        pytest.skip(f'{CLI} is not built')
+
+    def run(*args, code=0):
+        env = {**os.environ, 'CSPACE_API_URL': 'unix:' + os.path.join(host.run, 'api.sock')}
+        r = subprocess.run([CLI, *args], env=env, capture_output=True, timeout=300, stdin=subprocess.DEVNULL, check=False)
+        assert r.returncode == code, r
+        return r.stdout if code == 0 else r.stderr.decode()
+    return run
+
+
+def changes(h, s, query=''):
+    r = h.get(f'/v1/sandboxes/{s}/diff?prefix=/root{query}')
+    assert r.status == 200, r
+    return {(c['status'], c['path']) for c in r.json['changes']} - {('changed', '/root')}, r.json
+
+
+def test_every_state(host):
+    h = host
+    s = h.create()
+    assert changes(h, s)[0] == set()
+    h.sh(s, 'mkdir /root/new && echo one >/root/new/a && echo two >/root/b')  # not synced: that is done before it is read
+    want = {('added', '/root/new'), ('added', '/root/new/a'), ('added', '/root/b')}
+    seen, page = changes(h, s)
+    assert seen == want and page['synced'] is True and page['warnings'] is None
+    h.sh(s, 'echo goes on >/root/b; cat /root/b')  # and it is not frozen
+    for verb in ('pause', 'suspend', 'restore', 'stop', 'start'):
+        h.change(s, verb)
+        assert changes(h, s)[0] == want, verb
+    h.delete(s)
+    until(lambda: h.left() == {'run': [], 'disks': [], 'images': []}, what='nothing')
+
+
+def test_checkpoints_and_commands(host, cspace):
+    h = host
+    s = h.create(name='files')
+    h.sh(s, 'printf "a\\nb\\n" >/root/text; echo x >/root/gone; echo m >/root/mode; mkdir /root/dir; echo 1 >/root/dir/moved')
+    cspace('checkpoint', '--name', 'before', s)
+    h.sh(s, 'printf "a\\nc\\n" >/root/text; rm /root/gone; chmod 600 /root/mode; mv /root/dir/moved /root/moved; '
+            'printf "\\033[31m\\n" >"/root/odd"; chmod 755 /root/text')
+    want = {('changed', '/root/text'), ('deleted', '/root/gone'), ('changed', '/root/mode'), ('renamed', '/root/moved'),
+            ('added', '/root/odd'), ('changed', '/root/dir')}
+    assert changes(h, s, '&from=before')[0] | {('changed', '/root/dir')} == want
+    out = cspace('diff', 'files', 'before', '--prefix', '/root', '--patch').decode()
+    assert '~   text  4 B  content  mode 0644 -> 0755\n' in out and '-b\n+c\n' in out and '-   gone  2 B\n' in out, out
+    assert '>   moved  2 B  from /root/dir/moved\n' in out and '\033' not in out, out
+    document = json.loads(cspace('diff', '--json', 'files', 'before', 'now', '--prefix', '/root'))
+    assert {(c['status'], c['path']) for c in document['changes']} | {('changed', '/root/dir')} == want
+    assert cspace('diff', 'files', 'before', 'before') == b''
+    assert 'checkpoint_not_found' in cspace('--json', 'diff', 'files', 'other', code=125)
+    # Files as they were.
+    assert cspace('cat', 'files@before:/root/text', f'{s}:/root/text') == b'a\nb\na\nc\n'
+    assert 'not_found' in cspace('--json', 'cat', 'files@template:/root/text', code=125)
+    assert 'invalid_argument' in cspace('--json', 'cat', 'files:/root', code=125)
+    cspace('restore-file', 'files', 'before', '/root/gone')
+    cspace('restore-file', 'files', 'before', '/root/text', '/root/dir')
+    assert h.sh(s, 'cat /root/gone /root/dir/text; stat -c %a /root/dir/text') == 'x\na\nb\n644\n'
+    h.change(s, 'suspend')
+    assert cspace('cat', 'files@before:/root/gone') == b'x\n'
+    h.delete(s)
+
+
+def test_guest_cannot_hide(host):
+    h = host
+    s = h.create()
+    # A mount of the guest's own covers what it wrote.
+    h.sh(s, 'mkdir /root/h && echo secret >/root/h/hidden && mount -t tmpfs x /root/h && ls -A /root/h')
+    assert ('added', '/root/h/hidden') in changes(h, s)[0]
+    r = h.get(f'/v1/sandboxes/{s}/history/file?path=/root/h/hidden')
+    assert (r.status, r.body) == (200, b'secret\n')
+    h.delete(s)
+
+
+def test_guest_that_corrupts_its_filesystem(host):
+    h = host
+    s, other = h.create(), h.create()
+    h.sh(other, 'echo fine >/root/a')
+    h.sh(s, 'echo x >/root/a; sync; (sleep 1; dd if=/dev/zero of=/dev/vda bs=1M count=16 conv=fsync) >/dev/null 2>&1 &')
+
+    def refused():
+        r = h.get(f'/v1/sandboxes/{s}/diff')
+        return r.status == 422 and r.json['error']['code'] == 'filesystem_unreadable'
+    until(refused, what='an error about it')
+    assert changes(h, other)[0] == {('added', '/root/a')}
+    h.delete(s)
+    h.delete(other)
+    until(lambda: h.left() == {'run': [], 'disks': [], 'images': []}, what='nothing')
