@@ -144,13 +144,13 @@ def test_no_exposure_without_a_key(bare):
 
 
 def test_one_daemon_at_a_time(daemon):
-    second = subprocess.run([BINARY, '--run', daemon.run, '--data', daemon.data, '--allow-root', '--listen', '127.0.0.1:1'],
+    second = subprocess.run([BINARY, '--config', '/dev/null', '--run', daemon.run, '--data', daemon.data, '--allow-root', '--listen', '127.0.0.1:1'],
                             capture_output=True, text=True, timeout=20)
     assert second.returncode == 1
     assert daemon.get('/health').status == 204
     run2 = os.path.join(daemon.top, 'run2')
     os.mkdir(run2)
-    third = subprocess.run([BINARY, '--run', run2, '--data', daemon.data, '--allow-root', '--listen',
+    third = subprocess.run([BINARY, '--config', '/dev/null', '--run', run2, '--data', daemon.data, '--allow-root', '--listen',
                             f'127.0.0.1:{free_port()}'],
                            capture_output=True, text=True, timeout=20)
     assert third.returncode == 1 and 'locked' in third.stderr
