@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""diff, cat and restore-file against a server that lies."""
+import http.server
+import json
+import os
+import socketserver
+import subprocess
+import threading
+import urllib.parse
+
+import pytest
+
+EVIL = 'a\x1b]0;owned\x07\u202eb'
+META = {'type': 'file', 'size': 5, 'mode': 0o644, 'uid': 0, 'gid': 0}
+
+
+class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
+    daemon_threads = True
+
+
+@pytest.fixture
+def served(tmp_path):
+    """Answers GETs of a path from .answers, as (status, headers, body); notes PUTs."""
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = 'HTTP/1.1'
+
+        def address_string(self):
+            return 'client'
+
+        def log_message(self, *args):
+            pass
+
+        def do_GET(self):
+            url = urllib.parse.urlsplit(self.path)
+            query = dict(urllib.parse.parse_qsl(url.query))
+            server.asked.append((url.path, query))
+            status, headers, body = server.answers[url.path](query)
+            self.send_response(status)
+            for k, v in {'Content-Length': str(len(body)), **headers}.items():
+                self.send_header(k, v)
+            self.end_headers()
+            self.wfile.write(body)
+            self.close_connection = int(headers.get('Content-Length', len(body))) != len(body)
+
+        def do_PUT(self):
+            n, url = int(self.headers['Content-Length']), urllib.parse.urlsplit(self.path)
+            data = self.rfile.read(n)
+            if len(data) == n:
+                server.files[dict(urllib.parse.parse_qsl(url.query))['path']] = (data, dict(urllib.parse.parse_qsl(url.query)))
+            self.send_response(200)
+            self.send_header('Content-Length', '2')
+            self.end_headers()
+            self.wfile.write(b'{}')
+
+    path = str(tmp_path / 's')
+    server = Server(path, Handler)
+    server.answers, server.asked, server.files, server.path = {}, [], {}, path
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def run(cspace, served):
+    def call(*args):
+        env = {**os.environ, 'CSPACE_API_URL': 'unix:' + served.path}
+        return subprocess.run([cspace, *args], env=env, capture_output=True, timeout=60, stdin=subprocess.DEVNULL, check=False)
+    return call
+
+
+def pages(*all_):
+    def answer(query):
+        n = int(query.get('cursor', '0'))
+        return 200, {}, json.dumps({'changes': all_[n], 'next_cursor': str(n + 1) if n + 1 < len(all_) else None,
+                                    'warnings': ['journal_damaged'], 'synced': True}).encode()
+    return answer
+
+
+def change(status, path, **kw):
+    return {'status': status, 'path': path, 'new': META, **kw}
+
+
+def test_tree(run, served):
+    served.answers['/v1/sandboxes/s/diff'] = pages(
+        [change('added', '/a/b/c'), change('deleted', '/a/b/d', new=None, old=META), change('changed', '/a/x', old={**META, 'size': 2048},
+         what=['content', 'mode'])],
+        [change('added', '/d', new={**META, 'type': 'directory'}), change('added', '/d/e'), change('unreadable', '/' + EVIL, error='corrupt'),
+         change('renamed', '/z', **{'from': '/' + EVIL}), change('changed', '/zz', patch='@@ -1 +1 @@\n-\x1b[2J\n+\tb\n')])
+    r = run('diff', 's', 'one', '--patch')
+    assert r.returncode == 0 and b'journal_damaged' in r.stderr, r
+    safe = 'a\\x1b]0;owned\\x07\\u{202e}b'
+    assert r.stdout.decode().splitlines() == [
+        '  a/', '    b/', '+     c  5 B', '-     d  5 B', '~   x  2 KiB -> 5 B  content  mode 0644 -> 0644', '+ d/', '+   e  5 B',
+        f'! {safe}  5 B  (corrupt)', f'> z  5 B  from /{safe}', '~ zz  5 B', '@@ -1 +1 @@', '-\\x1b[2J', '+\tb']
+    assert [q.get('cursor') for _, q in served.asked] == [None, '1']
+    assert served.asked[0][1] == {'from': 'one', 'to': 'now', 'prefix': '/', 'patch': '1'}
+    document = json.loads(run('diff', '--json', 's').stdout)
+    assert len(document['changes']) == 8 and 'next_cursor' not in document
+
+
+def test_cat_that_breaks_off_is_a_failure(run, served):
+    served.answers['/v1/sandboxes/s/history/file'] = lambda q: (200, {'Content-Length': '10'}, b'hello')
+    r = run('cat', 's@x:/a')
+    assert r.returncode == 125 and r.stdout == b'hello', r
+    assert served.asked[-1][1] == {'at': 'x', 'path': '/a'}
+
+
+def test_restore_file(run, served):
+    served.answers['/v1/sandboxes/s/files/stat'] = lambda q: (404, {}, b'{"error":{"code":"not_found","message":"x"}}')
+    served.answers['/v1/sandboxes/s/history/file'] = lambda q: (200, {'X-File-Mode': '0750'}, b'hello')
+    assert run('restore-file', 's', 'x', '/a b').returncode == 0
+    assert served.files['/a b'][0] == b'hello' and served.files['/a b'][1]['mode'] == '0750'
+    assert run('restore-file', 's', 'x', '/a b', '/c').returncode == 0 and '/c' in served.files
+    served.answers['/v1/sandboxes/s/history/file'] = lambda q: (200, {'Content-Length': '10'}, b'hello')
+    assert run('restore-file', 's', 'x', '/a b', '/d').returncode == 125
+    assert '/d' not in served.files  # half a file is none
