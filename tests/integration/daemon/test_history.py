@@ -144,7 +144,8 @@ def test_failures_have_codes(ready, code, status, name):
     line({**ADDED, 'new': 1}) + line(END), line({**ADDED, 'what': ['<b>']}) + line(END),
     line({**ADDED, 'path_b64': '\n'}) + line(END), line({**END, 'more': True}), line({**END, 'cursor': 'x'}),
     b'{"status":"added","path":"/\xff"}\n' + line(END), b'\0\n' + line(END), b'[' * 1000 + b'\n', b'x' * (9 << 20),
-    line({'error': 'x'}), line({'error': 'x' * 5000, 'code': 'limit'}), line({'error': 'x', 'code': 'A B'})])
+    line({'error': 'x'}), line({'error': 'x' * 5000, 'code': 'limit'}), line({'error': 'x', 'code': 'A B'})],
+    ids=lambda data: repr(data[:40]))
 def test_answers_of_a_program_that_was_taken_over(ready, data):
     d = ready
     s = d.create()['id']

@@ -55,7 +55,8 @@ def test_paths_stay_in_the_image(disk, path, resolved):
 
 
 @pytest.mark.parametrize('path, data', [('/a/big', BIG), ('/a/big2', BIG), ('/empty', b''),
-                                        ('/sparse', bytes(1_000_000) + b'middle' + bytes(1_999_994))])
+                                        ('/sparse', bytes(1_000_000) + b'middle' + bytes(1_999_994))],
+                         ids=['big', 'big2', 'empty', 'sparse'])  # a name of megabytes would not fit the environment
 def test_cat(disk, path, data):
     head, rest = split(history('cat', '--path', path, old=disk))
     assert rest == data and head['size'] == len(data)
