@@ -264,12 +264,28 @@ describe('errors of the control plane', () => {
   test('what is not there yet says so', async () => {
     const sandbox = await Sandbox.create(template, { timeoutMs: 30_000 })
     try {
-      for (const action of [() => sandbox.pause(), () => sandbox.createSnapshot(), () => Sandbox.create(template, { lifecycle: { onTimeout: 'pause' } })])
-        await assert.rejects(action(), /501: .*not supported by this server yet/)
+      await assert.rejects(sandbox.createSnapshot(), /501: .*not supported by this server yet/)
       for (const [method, path] of [['GET', '/volumes'], ['POST', '/v3/templates'], ['GET', '/secrets'], ['GET', '/snapshots']]) {
         const res = await api(method, path)
         assert.equal(res.json.code, 501, path)
       }
+    } finally {
+      await sandbox.kill()
+    }
+  })
+
+  test('pause, and connect again', async () => {
+    const sandbox = await Sandbox.create(template, { timeoutMs: 300_000, lifecycle: { onTimeout: 'pause' } })
+    try {
+      const background = await sandbox.commands.run('echo $$ > /tmp/pid; exec sleep 1000', { background: true })
+      await sandbox.commands.run('until [ -s /tmp/pid ]; do sleep 0.05; done; echo kept > /tmp/file')
+      await sandbox.pause()
+      await background.disconnect().catch(() => {})
+      assert.equal((await Sandbox.getInfo(sandbox.sandboxId)).state, 'paused')
+      const again = await Sandbox.connect(sandbox.sandboxId)
+      const result = await again.commands.run('cat /tmp/file; kill -0 $(cat /tmp/pid) && echo alive')
+      assert.equal(result.stdout, 'kept\nalive\n')
+      assert.equal((await again.getInfo()).state, 'running')
     } finally {
       await sandbox.kill()
     }
