@@ -232,11 +232,11 @@ def test_kept_after_delete(bare):
     bare.start_standin()
     bare.start()
     bare.template()
-    s = bare.create(name='work')
+    s = bare.create(name='box')
     assert send(bare, s['id'], [line(1)]) is None
     assert bare.delete(f"/v1/sandboxes/{s['id']}?wait=30").status == 200
     assert [r['path'] for r in records(bare, s['id'])] == ['/1']
-    assert bare.get('/v1/sandboxes/work/audit').code == 'sandbox_not_found'
+    assert bare.get('/v1/sandboxes/box/audit').code == 'sandbox_not_found'
     assert bare.get(f"/v1/sandboxes/{s['id']}/audit?follow=1").code == 'sandbox_not_found'
     alive = bare.create()
     assert send(bare, alive['id'], [line(2)]) is None
