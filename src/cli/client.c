@@ -337,3 +337,14 @@ char *client_escape(const char *s) {
         *w = '\0';
         return out;
 }
+
+int client_with(int (*fn)(struct client *c, int argc, char **argv), int argc, char **argv) {
+        struct error err = ERROR_INIT;
+        struct client *c = NULL;
+
+        if (client_new(&c, &err) < 0)
+                return cli_fail_err(&err);
+        int rc = fn(c, argc, argv);
+        client_free(c);
+        return rc;
+}

@@ -29,17 +29,6 @@ static struct {
         uint64_t rate, burst, uses;
 } b;
 
-static int with_client(int (*fn)(struct client *c, int argc, char **argv), int argc, char **argv) {
-        struct error err = ERROR_INIT;
-        struct client *c = NULL;
-
-        if (client_new(&c, &err) < 0)
-                return cli_fail_err(&err);
-        int rc = fn(c, argc, argv);
-        client_free(c);
-        return rc;
-}
-
 /* A time, or so long from now. */
 static int put_time(json_t *body, const char *key, const char *option, const char *text) {
         char out[RFC3339_SIZE];
@@ -325,7 +314,7 @@ static int list_bindings(struct client *c, int argc, char **argv) {
 
 #define RUN(fn)                                       \
         static int run_##fn(int argc, char **argv) {  \
-                return with_client(fn, argc, argv);   \
+                return client_with(fn, argc, argv);   \
         }
 RUN(add)
 RUN(ls)

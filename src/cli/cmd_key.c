@@ -94,17 +94,6 @@ static int remove_keys(struct client *c, int argc, char **argv) {
         return rc;
 }
 
-static int with_client(int (*fn)(struct client *c, int argc, char **argv), int argc, char **argv) {
-        struct error err = ERROR_INIT;
-        struct client *c = NULL;
-
-        if (client_new(&c, &err) < 0)
-                return cli_fail_err(&err);
-        int rc = fn(c, argc, argv);
-        client_free(c);
-        return rc;
-}
-
 static int do_create(struct client *c, int argc, char **argv) {
         return create_key(c, argc > 0 ? argv[0] : NULL);
 }
@@ -116,15 +105,15 @@ static int do_list(struct client *c, int argc, char **argv) {
 }
 
 static int run_create(int argc, char **argv) {
-        return with_client(do_create, argc, argv);
+        return client_with(do_create, argc, argv);
 }
 
 static int run_ls(int argc, char **argv) {
-        return with_client(do_list, argc, argv);
+        return client_with(do_list, argc, argv);
 }
 
 static int run_rm(int argc, char **argv) {
-        return with_client(remove_keys, argc, argv);
+        return client_with(remove_keys, argc, argv);
 }
 
 static const struct opt opts_create[] = {

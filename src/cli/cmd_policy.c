@@ -17,17 +17,6 @@
 static struct opt_list allow;
 static const char *method;
 
-static int with_client(int (*fn)(struct client *c, int argc, char **argv), int argc, char **argv) {
-        struct error err = ERROR_INIT;
-        struct client *c = NULL;
-
-        if (client_new(&c, &err) < 0)
-                return cli_fail_err(&err);
-        int rc = fn(c, argc, argv);
-        client_free(c);
-        return rc;
-}
-
 static char *target_of(const char *sandbox, const char *rest) {
         _cleanup_free_ char *id = client_escape(sandbox);
 
@@ -112,15 +101,15 @@ static int check(struct client *c, int argc, char **argv) {
 }
 
 static int run_get(int argc, char **argv) {
-        return with_client(get, argc, argv);
+        return client_with(get, argc, argv);
 }
 
 static int run_set(int argc, char **argv) {
-        return with_client(set, argc, argv);
+        return client_with(set, argc, argv);
 }
 
 static int run_check(int argc, char **argv) {
-        return with_client(check, argc, argv);
+        return client_with(check, argc, argv);
 }
 
 const struct command command_policy_get = {
