@@ -34,7 +34,7 @@ struct egress {
         struct placement *p;
         struct launcher launcher;
         struct watch *watch;
-        int ctl;
+        int ctl, net[NET_SOCKETS]; /* net: of the slot, for the first one only */
         uv_timer_t *timer; /* the pause before another try */
         unsigned pause_ms;
         uint64_t started;
@@ -48,6 +48,8 @@ static void drop_launch(struct egress *g) {
         g->watch = watch_free(g->watch);
         launcher_done(&g->launcher);
         g->ctl = fd_close(g->ctl);
+        for (size_t i = 0; i < NET_SOCKETS; i++)
+                g->net[i] = fd_close(g->net[i]);
 }
 
 void egress_cancel(struct placement *p) {
@@ -114,6 +116,9 @@ static void give_order(struct egress *g, struct error *err) {
                 return;
         }
         order_fd(&o, fds, GATEWAY_FD_CTL, g->ctl);
+        order_fd(&o, fds, GATEWAY_FD_DNS_UDP, g->net[0]);
+        order_fd(&o, fds, GATEWAY_FD_DNS_TCP, g->net[1]);
+        order_fd(&o, fds, GATEWAY_FD_TCP, g->net[2]);
         order_fd(&o, fds, GATEWAY_FD_TRUST, trust);
         _cleanup_fd_ int log = placement_log_fd(g->p, true);
         order_fd(&o, fds, STDERR_FILENO, log);
@@ -123,7 +128,7 @@ static void give_order(struct egress *g, struct error *err) {
 static void on_launcher(void *arg) {
         struct egress *g = arg;
         struct error e = ERROR_INIT;
-        int fds[2];
+        int fds[LAUNCH_READY_FDS];
         switch (launcher_read(&g->launcher, fds, &e)) {
         case LAUNCH_NOTHING:
                 return;
@@ -158,7 +163,7 @@ static int launch(struct egress *g, struct error *err) {
                                             .cgroups = &r->cgroups,
                                             .leaf = leaf,
                                             .views = &r->views,
-                                            .netns = netns,
+                                            .netns = g->net[0] >= 0 ? -EBADF : netns,
                                             .dir = -EBADF };
         res = launcher_start(&setup, &g->launcher, err);
         if (res == 0)
@@ -182,19 +187,23 @@ static void begin(struct egress *g) {
         }
 }
 
-void egress_start(struct placement *p, int ctl) {
+void egress_start(struct placement *p, int ctl, int *net) {
         _cleanup_fd_ int socket = ctl;
         struct egress *g = calloc(1, sizeof *g);
         uv_timer_t *t = calloc(1, sizeof *t);
         if (!g || !t) {
                 free(g);
                 free(t);
+                for (size_t i = 0; net && i < NET_SOCKETS; i++)
+                        (void) fd_close(net[i]);
                 log_error("sandbox %s: no gateway: out of memory", p->rec.id);
                 return;
         }
         *g = (struct egress){
                 .p = p, .launcher = { .pidfd = -EBADF, .sock = -EBADF }, .ctl = fd_steal(&socket), .timer = t
         };
+        for (size_t i = 0; i < NET_SOCKETS; i++)
+                g->net[i] = net ? net[i] : -EBADF;
         (void) uv_timer_init(p->rootd->loop, t);
         t->data = g;
         p->egress = g;
@@ -204,7 +213,7 @@ void egress_start(struct placement *p, int ctl) {
 void egress_revive(struct placement *p) {
         struct egress *g = p->egress;
         if (!g) { /* of an earlier rootd */
-                egress_start(p, -EBADF);
+                egress_start(p, -EBADF, NULL);
                 return;
         }
         if (uv_now(p->rootd->loop) - g->started > STEADY_MS)

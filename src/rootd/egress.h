@@ -7,6 +7,7 @@
  * VM's connections are refused by its namespace.
  */
 
+#include "rootd/net.h"
 #include "rootd/placement.h"
 
 /* Numbers of a gateway's descriptors (docs/architecture.md, "Descriptors of a gateway"). */
@@ -18,8 +19,9 @@ enum gateway_fd {
         GATEWAY_FD_TRUST,
 };
 
-/* ctl: the listening gw.sock, taken; -EBADF makes one anew. Failures are logged and tried again. */
-void egress_start(struct placement *p, int ctl);
+/* ctl: the listening gw.sock, taken; -EBADF makes one anew. net: its sockets in the namespace, taken; NULL: its
+ * launcher makes them. Failures are logged and tried again. */
+void egress_start(struct placement *p, int ctl, int *net);
 /* The gateway has ended: another one, unless that happened too often. */
 void egress_revive(struct placement *p);
 void egress_cancel(struct placement *p);

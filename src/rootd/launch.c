@@ -74,14 +74,15 @@ static ssize_t recv_packet(int sock, void *data, size_t n, int flags, int *fds, 
 
 /* ---- in the launcher ------------------------------------------------------------------------ */
 
-static int prepare_vm(int ret_fds[2], struct error *err) {
+static int prepare_vm(int ret_fds[LAUNCH_READY_FDS], struct error *err) {
         int r = net_prepare(&ret_fds[0], err);
         if (r < 0)
                 return r;
         ret_fds[1] = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
         if (ret_fds[1] < 0)
                 return error_errno(err, errno, "cannot open the network namespace");
-        return 0;
+        /* Now, so that a connection made before the gateway runs waits in the backlog. */
+        return net_listen(ret_fds + 2, err);
 }
 
 /*
@@ -111,6 +112,8 @@ static int prepare_warden(const struct launch_setup *s, struct error *err) {
 static int prepare_gateway(const struct launch_setup *s, struct launch_order *own, int own_fds[NET_SOCKETS],
                            struct error *err) {
         static const int numbers[NET_SOCKETS] = { GATEWAY_FD_DNS_UDP, GATEWAY_FD_DNS_TCP, GATEWAY_FD_TCP };
+        if (s->netns < 0)
+                return 0;
         _cleanup_fd_ int home = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
         if (home < 0)
                 return error_errno(err, errno, "cannot open the network namespace");
@@ -181,7 +184,7 @@ static int become(const struct launch_setup *s, const struct launch_order *o, in
 static _Noreturn void launcher_main(const struct launch_setup *s, int sock) {
         static struct report report;
         static struct launch_order order, own;
-        int fds[2] = { -EBADF, -EBADF }, got[LAUNCH_FDS_MAX], own_fds[NET_SOCKETS];
+        int fds[LAUNCH_READY_FDS] = { -EBADF, -EBADF, -EBADF, -EBADF, -EBADF }, got[LAUNCH_FDS_MAX], own_fds[NET_SOCKETS];
         int keep[CGROUP_KIND_MAX_ + 5] = { sock, s->netns, s->dir, s->views->plain, s->views->kvm };
         memcpy(keep + 5, s->cgroups->base, sizeof s->cgroups->base);
         confine_signals();
@@ -192,12 +195,12 @@ static _Noreturn void launcher_main(const struct launch_setup *s, int sock) {
                     : s->kind == LAUNCH_WARDEN ? prepare_warden(s, &report.error)
                                                : prepare_gateway(s, &own, own_fds, &report.error);
         report.event = r < 0 ? LAUNCH_ERROR : LAUNCH_READY;
-        if (send_packet(sock, &report, sizeof report, fds, r == 0 && s->kind == LAUNCH_VM ? 2 : 0) < 0 ||
+        if (send_packet(sock, &report, sizeof report, fds, r == 0 && s->kind == LAUNCH_VM ? LAUNCH_READY_FDS : 0) < 0 ||
             r < 0)
                 _exit(126);
         if (s->kind == LAUNCH_VM) {
-                (void) fd_close(fds[0]); /* the tap must end with the VM, not with us */
-                (void) fd_close(fds[1]);
+                for (size_t i = 0; i < LAUNCH_READY_FDS; i++)
+                        (void) fd_close(fds[i]); /* the tap must end with the VM, not with us */
         }
         size_t n_fds = 0;
         if (recv_packet(sock, &order, sizeof order, 0, got, &n_fds) <= 0 || n_fds != order.n_fds)
@@ -237,7 +240,7 @@ int launcher_start(const struct launch_setup *s, struct launcher *ret, struct er
         return 0;
 }
 
-enum launch_event launcher_read(struct launcher *l, int ret_fds[2], struct error *err) {
+enum launch_event launcher_read(struct launcher *l, int ret_fds[LAUNCH_READY_FDS], struct error *err) {
         struct report report = {};
         int fds[LAUNCH_FDS_MAX];
         size_t n_fds = 0;
@@ -250,9 +253,9 @@ enum launch_event launcher_read(struct launcher *l, int ret_fds[2], struct error
                 (void) error_set(err, report.error.code, "%s", report.error.msg);
                 return LAUNCH_ERROR;
         }
-        if (r > 0 && report.event == LAUNCH_READY && (n_fds == 0 || n_fds == 2)) {
-                ret_fds[0] = n_fds == 2 ? fds[0] : -EBADF;
-                ret_fds[1] = n_fds == 2 ? fds[1] : -EBADF;
+        if (r > 0 && report.event == LAUNCH_READY && (n_fds == 0 || n_fds == LAUNCH_READY_FDS)) {
+                for (size_t i = 0; i < LAUNCH_READY_FDS; i++)
+                        ret_fds[i] = n_fds > 0 ? fds[i] : -EBADF;
                 return LAUNCH_READY;
         }
         for (size_t i = 0; i < n_fds; i++)

@@ -37,7 +37,7 @@ struct launch_setup {
         const struct cgroups *cgroups;
         const char *leaf;
         const struct views *views;
-        int netns; /* LAUNCH_WARDEN, LAUNCH_GATEWAY */
+        int netns; /* LAUNCH_WARDEN; LAUNCH_GATEWAY: to make the sockets in, -EBADF when they come with the order */
         int dir;   /* LAUNCH_WARDEN: the sandbox's run folder */
 };
 
@@ -64,9 +64,10 @@ struct launcher {
 enum launch_event { LAUNCH_NOTHING, LAUNCH_READY, LAUNCH_RUNS, LAUNCH_ERROR };
 
 int launcher_start(const struct launch_setup *s, struct launcher *ret, struct error *err);
-/* Reads one message without waiting. LAUNCH_READY of a VM gives tap and namespace (ret_fds[2]);
+/* Reads one message without waiting. LAUNCH_READY of a VM gives descriptors;
  * LAUNCH_RUNS is the end of the socket; LAUNCH_ERROR fills err. */
-enum launch_event launcher_read(struct launcher *l, int ret_fds[2], struct error *err);
+#define LAUNCH_READY_FDS 5 /* of a VM: tap, namespace, the gateway's three sockets; -EBADF of the others */
+enum launch_event launcher_read(struct launcher *l, int ret_fds[LAUNCH_READY_FDS], struct error *err);
 int launcher_order(struct launcher *l, const struct launch_order *o, const int *fds, struct error *err);
 /* Closes the descriptors (the process, if it still waits, ends by itself). */
 void launcher_done(struct launcher *l);

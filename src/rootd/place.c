@@ -135,9 +135,11 @@ static void finish(struct place *f) {
                 ticket_send(p->rootd, &f->ticket, body, n);
         fault_point("place", 11);
         log_debug("sandbox %s placed in %llu us", p->rec.id, (unsigned long long) m.place_us);
-        int gw = fd_steal(&f->slot->gw);
+        int gw = fd_steal(&f->slot->gw), net[NET_SOCKETS];
+        for (size_t i = 0; i < NET_SOCKETS; i++)
+                net[i] = fd_steal(&f->slot->net[i]);
         place_free(f);
-        egress_start(p, gw);
+        egress_start(p, gw, net);
         /* One that died in between: its exit was not told while the state was PLACING. */
         if (p->vm.gone)
                 server_exited(p->rootd, p->rec.id, "vm");
@@ -150,7 +152,7 @@ static void finish(struct place *f) {
 /* ---- orders to the launchers ---------------------------------------------------------------- */
 
 static bool program_runs(struct place *f, struct launcher *l, struct watch **watch, const char *what) {
-        int fds[2];
+        int fds[LAUNCH_READY_FDS];
         struct error e = ERROR_INIT;
         enum launch_event event = launcher_read(l, fds, &e);
         if (event == LAUNCH_RUNS) {

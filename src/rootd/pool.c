@@ -68,7 +68,7 @@ void slot_close(struct slot *s) {
                 return;
         launcher_done(&s->vm);
         launcher_done(&s->warden);
-        int *fds[] = { &s->tap, &s->netns, &s->dir, &s->ctl, &s->data, &s->gw, &s->qmp, &s->port };
+        int *fds[] = { &s->tap, &s->netns, &s->dir, &s->ctl, &s->data, &s->gw, &s->qmp, &s->port, &s->net[0], &s->net[1], &s->net[2] };
         for (size_t i = 0; i < ARRAY_SIZE(fds); i++)
                 *fds[i] = fd_close(*fds[i]);
 }
@@ -224,7 +224,8 @@ static void give(struct pool *p, struct entry *e) {
                                  .data = -EBADF,
                                  .gw = -EBADF,
                                  .qmp = -EBADF,
-                                 .port = -EBADF };
+                                 .port = -EBADF,
+                                 .net = { -EBADF, -EBADF, -EBADF } };
         drop_entry(e);
         w->cb(w->arg, s, NULL);
         free(w);
@@ -268,7 +269,7 @@ static int start_warden(struct entry *e, struct error *err) {
 static void on_vm(void *arg) {
         struct entry *e = arg;
         struct error err = ERROR_INIT;
-        int fds[2];
+        int fds[LAUNCH_READY_FDS];
         switch (launcher_read(&e->slot.vm, fds, &err)) {
         case LAUNCH_NOTHING:
                 return;
@@ -279,6 +280,7 @@ static void on_vm(void *arg) {
                 }
                 e->slot.tap = fds[0];
                 e->slot.netns = fds[1];
+                memcpy(e->slot.net, fds + 2, sizeof e->slot.net);
                 if (start_warden(e, &err) < 0)
                         break;
                 return;
@@ -295,7 +297,7 @@ static void on_warden(void *arg) {
         struct entry *e = arg;
         struct pool *p = e->pool;
         struct error err = ERROR_INIT;
-        int fds[2];
+        int fds[LAUNCH_READY_FDS];
         switch (launcher_read(&e->slot.warden, fds, &err)) {
         case LAUNCH_NOTHING:
                 return;
@@ -359,6 +361,7 @@ static bool begin(struct pool *p) {
         struct slot *s = &e->slot;
         s->vm = s->warden = (struct launcher){ .pidfd = -EBADF, .sock = -EBADF };
         s->tap = s->netns = s->dir = s->ctl = s->data = s->gw = s->qmp = s->port = -EBADF;
+        s->net[0] = s->net[1] = s->net[2] = -EBADF;
         s->number = SLOTS_MAX;
         e->vm_proc = e->warden_proc = PROC_INIT;
         e->pool = p;

@@ -14,6 +14,7 @@
  */
 
 #include "rootd/launch.h"
+#include "rootd/net.h"
 #include "rootd/rootd.h"
 
 #define SLOT_NAME_MAX CGROUP_LEAF_MAX
@@ -25,6 +26,7 @@ struct slot {
         struct launcher vm, warden;
         int tap, netns, dir;
         int ctl, data, gw, qmp, port; /* listening */
+        int net[NET_SOCKETS];         /* of the gateway, in the namespace */
 };
 
 typedef void (*pool_cb)(void *arg, struct slot *slot /* owned by the callee; NULL on error */,

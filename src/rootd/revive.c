@@ -60,7 +60,7 @@ static void on_launcher(void *arg) {
         struct revive *v = arg;
         struct placement *p = v->p;
         struct error e = ERROR_INIT;
-        int fds[2];
+        int fds[LAUNCH_READY_FDS];
         switch (launcher_read(&v->launcher, fds, &e)) {
         case LAUNCH_NOTHING:
                 return;
