@@ -111,7 +111,8 @@ static void add_children(struct table *t, const json_t *all, const char *parent,
                         text_size((uint64_t) bytes, size);
                 table_cellf(t, "%*s%s%s", (int) (2 * depth), "", id, same(id, head) ? " *" : "");
                 table_cell(t, member_str(c, "name"));
-                table_cellf(t, "%s%s", member_str(c, "kind"), json_is_true(json_object_get(c, "consistent")) ? "" : " (rough)");
+                table_cellf(t, "%s%s%s", member_str(c, "kind"), json_is_true(json_object_get(c, "automatic")) ? ", by itself" : "",
+                            json_is_true(json_object_get(c, "consistent")) ? "" : " (rough)");
                 table_cell(t, bytes >= 0 ? size : NULL);
                 table_cell(t, when);
                 add_children(t, all, id, head, depth + 1 > 20 ? 20 : depth + 1);

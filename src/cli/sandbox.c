@@ -83,12 +83,15 @@ static json_t *create_body(const struct sandbox_options *o, struct api_error *e)
                 usage(e, "--name is not UTF-8");
                 return NULL;
         }
-        if (add_time(body, "ttl_s", "ttl", o->ttl, e) < 0 || add_time(body, "idle_s", "idle", o->idle, e) < 0)
+        if (add_time(body, "ttl_s", "ttl", o->ttl, e) < 0 || add_time(body, "idle_s", "idle", o->idle, e) < 0 ||
+            add_time(body, "checkpoint_every_s", "checkpoint-every", o->checkpoint_every, e) < 0)
                 return NULL;
         if (o->on_expiry)
                 json_object_set_new(body, "on_expiry", json_string(o->on_expiry));
         if (o->on_idle)
                 json_object_set_new(body, "on_idle", json_string(o->on_idle));
+        if (o->checkpoint_keep)
+                json_object_set_new(body, "checkpoint_keep", json_integer((json_int_t) o->checkpoint_keep));
         if (o->wake)
                 json_object_set_new(body, "wake", json_true());
         if (policy_option(body, &o->allow, o->policy, e) < 0)
@@ -106,7 +109,8 @@ void sandbox_error_words(struct api_error *e) {
         static const struct {
                 const char *api, *option;
         } words[] = { { "\"memory_mb\"", "--memory (in MiB)" }, { "\"disk_mb\"", "--disk (in MiB)" }, { "\"cpus\"", "--cpus" },
-                      { "\"ttl_s\"", "--ttl (in seconds)" },   { "\"idle_s\"", "--idle (in seconds)" } };
+                      { "\"ttl_s\"", "--ttl (in seconds)" },   { "\"idle_s\"", "--idle (in seconds)" },
+                      { "\"checkpoint_every_s\"", "--checkpoint-every (in seconds)" } };
 
         for (size_t i = 0; i < ARRAY_SIZE(words); i++) {
                 const char *at = strstr(e->message, words[i].api);

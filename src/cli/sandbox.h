@@ -11,7 +11,8 @@ struct sandbox_options {
         const char *template, *name;
         uint64_t memory, disk; /* bytes; 0: default */
         uint64_t cpus;
-        const char *ttl, *on_expiry, *idle, *on_idle;
+        const char *ttl, *on_expiry, *idle, *on_idle, *checkpoint_every;
+        uint64_t checkpoint_keep; /* 0: default */
         bool wake;
         struct opt_list env, metadata, allow;
         const char *policy; /* file, or a preset */
@@ -43,6 +44,11 @@ struct sandbox_options {
                   COMPLETE_NONE, 0, 0 },                                                                       \
                 { "on-idle", 0, OPT_STRING, &(o).on_idle, "WHAT",                                              \
                   "Then pause, suspend (the default), stop or delete it.", COMPLETE_NONE, 0, 0 },              \
+        { "checkpoint-every", 0, OPT_STRING, &(o).checkpoint_every, "TIME",                                    \
+          "Take a checkpoint of its disk so often, while it runs and something changes; 0: never.",            \
+          COMPLETE_NONE, 0, 0 },                                                                               \
+                { "checkpoint-keep", 0, OPT_UINT, &(o).checkpoint_keep, "N",                                   \
+                  "Keep the newest N of those (6).", COMPLETE_NONE, 1, 100 },                                  \
         {                                                                                                      \
                 "wake", 0, OPT_FLAG, &(o).wake, NULL, "Wake it when somebody uses it again.", COMPLETE_NONE,   \
                         0, 0                                                                                   \

@@ -67,6 +67,7 @@ static int read_params(struct api_req *r, struct sandbox_params *p, struct error
                 rc = sandbox_rules_read(b, &p->rules, err);
         if (rc < 0)
                 return rc;
+        p->own_checkpoints = json_object_get(b, "checkpoint_every_s") || json_object_get(b, "checkpoint_keep");
         p->memory_mb = (uint32_t) memory;
         p->cpus = (uint32_t) cpus;
         p->disk_bytes = disk << 20;

@@ -23,10 +23,10 @@ void checkpoint_add(struct sandbox *s, struct checkpoint *c) {
 void checkpoint_row_insert(const struct sandbox *s, const struct checkpoint *c, struct db_batch *b) {
         db_batch_add(b, "UPDATE sandboxes SET head = ? WHERE id = ?", "ss", c->id, s->id);
         db_batch_add(b,
-                     "INSERT INTO checkpoints (id, sandbox_id, parent, name, kind, consistent, created_ms, written_bytes)"
-                     " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                     "sssssiii", c->id, s->id, c->parent, c->name, c->full ? "full" : "disk", (int64_t) c->consistent,
-                     c->created_ms, (int64_t) c->written_bytes);
+                     "INSERT INTO checkpoints (id, sandbox_id, parent, name, kind, consistent, created_ms, written_bytes,"
+                     " automatic) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                     "sssssiiii", c->id, s->id, c->parent, c->name, c->full ? "full" : "disk", (int64_t) c->consistent,
+                     c->created_ms, (int64_t) c->written_bytes, (int64_t) c->automatic);
 }
 
 struct checkpoint *checkpoint_find(const struct sandbox *s, const char *id_or_name) {
@@ -87,6 +87,7 @@ static int load_row(void *arg, struct db_row *row, struct error *err) {
         c->consistent = db_row_int(row, 5) != 0;
         c->created_ms = db_row_int(row, 6);
         c->written_bytes = (uint64_t) db_row_int(row, 7);
+        c->automatic = db_row_int(row, 8) != 0;
         struct checkpoint **at = &s->checkpoints;
         while (*at)
                 at = &(*at)->next;
@@ -96,7 +97,7 @@ static int load_row(void *arg, struct db_row *row, struct error *err) {
 
 int checkpoints_load(struct app *app, struct error *err) {
         return db_query(db_conn_of(app->db), load_row, app, err,
-                        "SELECT id, sandbox_id, parent, name, kind, consistent, created_ms, written_bytes FROM checkpoints"
+                        "SELECT id, sandbox_id, parent, name, kind, consistent, created_ms, written_bytes, automatic FROM checkpoints"
                         " ORDER BY created_ms, id",
                         "");
 }
@@ -104,8 +105,8 @@ int checkpoints_load(struct app *app, struct error *err) {
 json_t *checkpoint_to_json(const struct checkpoint *c) {
         char created[RFC3339_SIZE];
         clock_rfc3339(c->created_ms, created);
-        return json_pack("{s:s, s:s?, s:s, s:b, s:s?, s:s, s:I}", "id", c->id, "name", c->name[0] ? c->name : NULL, "kind",
-                         c->full ? "full" : "disk", "consistent", c->consistent, "parent", c->parent[0] ? c->parent : NULL,
+        return json_pack("{s:s, s:s?, s:s, s:b, s:b, s:s?, s:s, s:I}", "id", c->id, "name", c->name[0] ? c->name : NULL, "kind",
+                         c->full ? "full" : "disk", "automatic", c->automatic, "consistent", c->consistent, "parent", c->parent[0] ? c->parent : NULL,
                          "created_at", created, "written_bytes", (json_int_t) c->written_bytes);
 }
 

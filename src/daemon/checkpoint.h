@@ -25,6 +25,7 @@ struct checkpoint {
         char parent[ID_SIZE]; /* what the sandbox went on from then; "" the template, or one that was removed */
         char name[CHECKPOINT_NAME_MAX + 1]; /* "" none; unique in its sandbox */
         bool full;       /* with memory */
+        bool automatic;  /* taken by the sandbox's rules, and rolled away by them */
         bool consistent; /* full, or the guest's filesystem was frozen or at rest */
         int64_t created_ms;
         uint64_t written_bytes; /* of memory and devices */

@@ -64,6 +64,8 @@ static const char *const steps[] = {
         "  written_bytes INTEGER NOT NULL) STRICT;"
         "CREATE INDEX checkpoints_by_sandbox ON checkpoints (sandbox_id);"
         "ALTER TABLE sandboxes ADD COLUMN head TEXT NOT NULL DEFAULT '';",
+        /* checkpoints that were taken by a sandbox's rules */
+        "ALTER TABLE checkpoints ADD COLUMN automatic INTEGER NOT NULL DEFAULT 0;",
 };
 
 static int read_version(void *arg, struct db_row *row, struct error *err) {

@@ -115,6 +115,9 @@ struct sandbox {
         /* not in the database */
         int64_t active_ms;               /* when somebody last began or ended a use of it */
         int64_t retry_ms;                /* what its rules say is not to be tried before */
+        int64_t rolled_ms;               /* what the next automatic checkpoint's time counts from; 0: not known yet */
+        uint64_t rolled_ns;              /* when its disk was last written to after the last one; 0: not known */
+        bool rolling;                    /* cspace-rootd is asked about its disk */
         struct create *create;           /* flow under way: also of RESTORING and STARTING */
         struct life *life;               /* flow under way: of the other moves */
         struct del *del;                 /* flow under way */
@@ -165,6 +168,7 @@ struct sandbox_params {
         const json_t *bindings;    /* borrowed; array, checked one by one (bindings.h); NULL none */
         int64_t ttl_s;             /* -1: default of the configuration; 0: no limit if allowed */
         struct sandbox_rules rules; /* SANDBOX_RULES_DEFAULT */
+        bool own_checkpoints;      /* the rules about checkpoints are the caller's, not the template's */
         const char *owner;
         const char *idem;          /* idem_scope of the request, NULL none */
 };
@@ -205,6 +209,7 @@ struct sandbox_change_params {
         const char *owner, *idem;
         const char *name;  /* CHECKPOINT: its name, NULL none */
         bool full;         /* CHECKPOINT: with memory */
+        bool automatic;    /* CHECKPOINT: by its rules */
         const struct checkpoint *checkpoint; /* ROLLBACK: to this one */
 };
 /* Also -EEXIST: the name is taken; -EAGAIN: a limit. */

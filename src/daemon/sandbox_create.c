@@ -168,6 +168,7 @@ static void is_running(struct create *c, struct op *o) {
         else if (s->rules.on_expiry != SANDBOX_END_DELETE && s->rules.ttl_s && s->expires_ms <= clock_real_ms())
                 s->expires_ms = clock_real_ms() + (int64_t) s->rules.ttl_s * 1000; /* its time begins again */
         s->active_ms = clock_real_ms();
+        rolling_woken(s);
         memcpy(c->image, s->image, sizeof c->image);
         s->image[0] = s->reason[0] = 0;
         /* Not waited for: should this row be lost in a crash, the next cspaced finds the

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Time to live, and idleness. One timer, set to the earliest of what comes; at least once a minute while there is
+ * Time to live, idleness, and automatic checkpoints (sandbox_rolling.c). One timer, set to the earliest of what comes; at least once a minute while there is
  * any, so that a wall clock that was set does not hold anything up for long.
  *
  * Idle is a sandbox that nobody has made a request to for idle_s, and to which no stream is open. Requests note
@@ -49,8 +49,8 @@ static bool has_vm(const struct sandbox *s) {
         return s->state == SANDBOX_RUNNING || s->state == SANDBOX_PAUSED;
 }
 
-/* When it has to be looked at; 0 never. */
-static int64_t due_ms(const struct sandbox *s) {
+/* When its time to live or the time without use is over; 0 never. */
+static int64_t end_ms(const struct sandbox *s) {
         int64_t due = 0;
         if (s->del || s->state == SANDBOX_POOLED || s->state == SANDBOX_DELETED)
                 return 0;
@@ -64,9 +64,15 @@ static int64_t due_ms(const struct sandbox *s) {
         return due && due < s->retry_ms ? s->retry_ms : due;
 }
 
+/* When it has to be looked at; 0 never. */
+static int64_t due_ms(struct sandbox *s) {
+        int64_t end = end_ms(s), roll = rolling_due_ms(s);
+        return !end || (roll && roll < end) ? roll : end;
+}
+
 static int64_t first_of(struct app *app) {
         int64_t first = 0;
-        for (const struct sandbox *s = sandbox_oldest(app); s; s = s->next) {
+        for (struct sandbox *s = sandbox_oldest(app); s; s = s->next) {
                 int64_t due = due_ms(s);
                 if (due && (!first || due < first))
                         first = due;
@@ -117,8 +123,10 @@ static void look(void *arg) {
         struct sandbox *next;
         for (struct sandbox *s = sandbox_oldest(e->app); s; s = next) {
                 next = s->next;
-                int64_t due = due_ms(s);
-                if (due && due <= now)
+                int64_t end = end_ms(s), roll = rolling_due_ms(s);
+                if (roll && roll <= now)
+                        rolling_take(e->app, s);
+                if (end && end <= now)
                         look_at(e->app, s, now);
         }
         arm(e, first_of(e->app));

@@ -68,6 +68,18 @@ bool life_reached(enum op_kind kind, enum sandbox_state state);
 /* Whether a flow of s is making image `id`. */
 bool life_owns_image(const struct sandbox *s, const char *id);
 
+/* ---- sandbox_rolling.c: checkpoints that are taken by themselves ---------------------------- */
+
+int64_t rolling_due_ms(struct sandbox *s); /* wall clock; 0 never */
+/* It comes to run again. */
+void rolling_woken(struct sandbox *s);
+/* It is due. */
+void rolling_take(struct app *app, struct sandbox *s);
+/* One was taken. */
+void rolling_taken(struct app *app, struct sandbox *s);
+/* Removes those beyond its rules, unless it is under way. */
+void rolling_prune(struct app *app, struct sandbox *s);
+
 /* ---- sandbox_delete.c ---------------------------------------------------------------------- */
 
 int delete_resume(struct app *app, struct sandbox *s);

@@ -175,7 +175,8 @@ static void end(struct life *l, enum sandbox_state state, bool good) {
         struct db_batch *b = db_batch_new();
         if (s->state != state)
                 (void) sandbox_move(app, s, state);
-        s->active_ms = clock_real_ms();
+        if (l->verb != SANDBOX_CHECKPOINT)
+                s->active_ms = clock_real_ms();
         if (good)
                 s->retry_ms = 0;
         sandbox_row_update(s, b);
@@ -408,7 +409,9 @@ static void on_answer(void *arg, int err, const struct error *e, struct ipc_pack
 /* ---- cspace-rootd's part ------------------------------------------------------------------------- */
 
 static void rootd_lost(struct life *l, int err, const struct error *e) {
-        if ((err != -ECONNRESET && err != -ENOTCONN) || clock_mono_ms() > l->patience_ms) {
+        bool lost = err == -ECONNRESET || err == -ENOTCONN;
+        bool busy = err == -EBUSY; /* with the same, for the cspaced before */
+        if ((!lost && !busy) || clock_mono_ms() > l->patience_ms + (busy ? COMMIT_TIMEOUT_MS : 0)) {
                 fail(l, code_of(err), e->msg);
                 return;
         }
@@ -539,8 +542,11 @@ static void on_checkpoint_row(void *arg, int err, const struct error *e) {
         struct app *app = l->app;
         struct sandbox *s = sandbox_ref(l->s);
         bool lost = l->lost;
+        bool automatic = l->checkpoint->automatic;
         checkpoint_add(s, STEAL(l->checkpoint));
         end(l, s->state, true);
+        if (automatic)
+                rolling_taken(app, s);
         if (lost)
                 sandbox_vm_ended(app, s->id, "vm");
         sandbox_unref(s);
@@ -830,6 +836,7 @@ static int new_checkpoint(struct sandbox *s, const struct sandbox_change_params 
         (void) str_copy(c->parent, sizeof c->parent, s->head);
         (void) str_copy(c->name, sizeof c->name, p->name ? p->name : "");
         c->full = p->full;
+        c->automatic = p->automatic;
         c->created_ms = clock_real_ms();
         *ret = c;
         return 0;

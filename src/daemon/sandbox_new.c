@@ -207,6 +207,8 @@ static int fill(struct app *app, struct sandbox *s, const struct sandbox_params 
                 return r;
         s->created_ms = s->active_ms = clock_real_ms();
         s->rules = p->rules;
+        if (!p->own_checkpoints)
+                template_rules(s->tmpl, &s->rules);
         s->rules.ttl_s = s->expires_ms ? (uint64_t) (s->expires_ms - s->created_ms + 999) / 1000 : 0;
         (void) str_copy(s->template_ref, sizeof s->template_ref, ref);
         (void) str_copy(s->owner, sizeof s->owner, p->owner ? p->owner : "");
@@ -320,9 +322,13 @@ int sandbox_set_ttl(struct app *app, struct sandbox *s, uint64_t ttl_s, sandbox_
 
 int sandbox_set_rules(struct app *app, struct sandbox *s, const struct sandbox_rules *rules, sandbox_durable_cb durable,
                       void *arg) {
+        bool other = rules->checkpoint_every_s != s->rules.checkpoint_every_s;
         s->rules = *rules;
         s->active_ms = clock_real_ms();
         s->retry_ms = 0;
+        if (other)
+                s->rolled_ms = 0;
+        rolling_prune(app, s);
         expiry_changed(app);
         return write_row(app, s, durable, arg);
 }

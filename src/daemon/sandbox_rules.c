@@ -27,6 +27,20 @@ static int read_end(const json_t *body, const char *key, enum sandbox_end *end, 
         return error_set(err, -EINVAL, "\"%s\" is one of delete, pause, suspend, stop", key);
 }
 
+int sandbox_rules_read_checkpoints(const json_t *body, struct sandbox_rules *rules, struct error *err) {
+        uint64_t every = rules->checkpoint_every_s, keep = rules->checkpoint_keep;
+        int r = json_read_u64(body, "checkpoint_every_s", false, 0, LIMIT_TTL_MAX_S, &every, err);
+        if (r >= 0)
+                r = json_read_u64(body, "checkpoint_keep", false, 1, CHECKPOINT_KEEP_MAX, &keep, err);
+        if (r < 0)
+                return r;
+        if (every > 0 && every < CHECKPOINT_EVERY_MIN_S)
+                return error_set(err, -EINVAL, "\"checkpoint_every_s\" is 0 or at least %d", CHECKPOINT_EVERY_MIN_S);
+        rules->checkpoint_every_s = every;
+        rules->checkpoint_keep = keep;
+        return 0;
+}
+
 int sandbox_rules_read(const json_t *body, struct sandbox_rules *rules, struct error *err) {
         struct sandbox_rules n = *rules;
         int r = read_end(body, "on_expiry", &n.on_expiry, err);
@@ -36,6 +50,8 @@ int sandbox_rules_read(const json_t *body, struct sandbox_rules *rules, struct e
                 r = json_read_u64(body, "idle_s", false, 0, LIMIT_TTL_MAX_S, &n.idle_s, err);
         if (r >= 0)
                 r = json_read_bool(body, "wake", false, &n.wake, err);
+        if (r >= 0)
+                r = sandbox_rules_read_checkpoints(body, &n, err);
         if (r < 0)
                 return r;
         if (n.on_expiry == SANDBOX_END_PAUSE)
@@ -49,6 +65,8 @@ void sandbox_rules_show(const struct sandbox_rules *r, json_t *j) {
         (void) json_object_set_new(j, "idle_s", json_integer((json_int_t) r->idle_s));
         (void) json_object_set_new(j, "on_idle", json_string(ends[r->on_idle]));
         (void) json_object_set_new(j, "wake", json_boolean(r->wake));
+        (void) json_object_set_new(j, "checkpoint_every_s", json_integer((json_int_t) r->checkpoint_every_s));
+        (void) json_object_set_new(j, "checkpoint_keep", json_integer((json_int_t) r->checkpoint_keep));
 }
 
 json_t *sandbox_rules_store(const struct sandbox_rules *r) {

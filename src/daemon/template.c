@@ -304,6 +304,12 @@ struct template_defaults template_defaults(const struct tmpl *t) {
                                            .env = json_is_object(env) ? env : NULL };
 }
 
+void template_rules(const struct tmpl *t, struct sandbox_rules *r) {
+        const json_t *given = t ? json_object_get(json_object_get(t->manifest, "config"), "rules") : NULL;
+        if (json_is_object(given))
+                (void) sandbox_rules_read_checkpoints(given, r, NULL);
+}
+
 /* ---- load ---------------------------------------------------------------------------------- */
 
 static int load_template(void *arg, struct db_row *row, struct error *err) {

@@ -64,6 +64,10 @@ struct template_defaults {
 };
 struct template_defaults template_defaults(const struct tmpl *t /* may be NULL */);
 
+/* Its manifest's rules about automatic checkpoints, where it has any, into r. */
+struct sandbox_rules;
+void template_rules(const struct tmpl *t, struct sandbox_rules *r);
+
 json_t *template_to_json(struct app *app, const struct tmpl *t, bool full /* with the manifest */);
 /* At start: content that nothing holds, as after a crash. */
 void templates_collect(struct app *app);

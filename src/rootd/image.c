@@ -9,7 +9,8 @@
  *                 3 disk cloned             6 renamed to <image>
  *
  * Until the rename it is nothing: a start of the program sweeps it away, and whoever wanted it begins anew.
- * The copying is a child's work. An image is root's alone and never written again.
+ * The copying is a child's work. An image is root's alone and never written again. One that is being made is listed like one
+ * that is there, so that a cspaced which has begun anew learns of it, and can be removed once it is made.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -55,7 +56,15 @@ struct image {
         pid_t vm; /* full */
         uint64_t memory_bytes;
         struct result *result;
+        struct image *next; /* of rootd->images */
 };
+
+static bool being_made(const struct rootd *r, const char *name) {
+        for (const struct image *i = r->images; i; i = i->next)
+                if (str_eq(i->name, name))
+                        return true;
+        return false;
+}
 
 static void hidden_name(const char *image, char out[HIDDEN_SIZE]) {
         (void) snprintf(out, HIDDEN_SIZE, COMMIT_HIDDEN "%s", image);
@@ -155,6 +164,11 @@ static int work(struct rootd *r, void *arg, struct error *err) {
 /* ---- IMAGE_COMMIT --------------------------------------------------------------------------- */
 
 static void image_free(struct image *i) {
+        for (struct image **at = &i->rootd->images; *at; at = &(*at)->next)
+                if (*at == i) {
+                        *at = i->next;
+                        break;
+                }
         if (i->result)
                 (void) munmap(i->result, sizeof *i->result);
         free(i);
@@ -214,6 +228,8 @@ static int check(const struct rootd *r, const struct ipc_image_commit *m, struct
                 return error_set(err, -EINVAL, "\"%s\" is neither \"disk\" nor \"full\"", m->kind);
         if (m->from[0] && (!id_valid(m->from) || m->halt))
                 return error_set(err, -EINVAL, "image \"%s\" cannot be copied so", m->from);
+        if (being_made(r, m->image))
+                return error_set(err, -EBUSY, "image %s is being made already", m->image);
         struct placement *p = m->from[0] ? NULL : placement_find(r, m->id);
         if (m->from[0]) {
                 *ret = NULL;
@@ -248,6 +264,8 @@ static struct image *image_new(struct rootd *r, const struct ticket *t, const st
                 return NULL;
         }
         i->result = shared;
+        i->next = r->images;
+        r->images = i;
         return i;
 }
 
@@ -349,6 +367,12 @@ void image_remove_handle(struct rootd *r, const struct ticket *t, const struct i
                 ticket_error(r, t, &e);
                 return;
         }
+        if (being_made(r, m->image)) {
+                (void) error_set(&e, -EBUSY, "image %s is being made", m->image);
+                ticket_error(r, t, &e);
+                free(x);
+                return;
+        }
         *x = (struct removal){ .rootd = r, .ticket = *t };
         (void) str_copy(x->name, sizeof x->name, m->image);
         if (job_start(r, remove_work, on_removed, x, &e) < 0)
@@ -395,6 +419,9 @@ static int collect(const struct rootd *r, const char *after, struct buf *out) {
                 if (id_valid(e->d_name) && strcmp(e->d_name, after) > 0)
                         res = buf_append(out, e->d_name, ID_SIZE);
         (void) closedir(d);
+        for (const struct image *i = r->images; res == 0 && i; i = i->next)
+                if (!is_there(r, i->name) && strcmp(i->name, after) > 0)
+                        res = buf_append(out, i->name, ID_SIZE);
         return res;
 }
 

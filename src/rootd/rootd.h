@@ -16,6 +16,7 @@ struct pool;
 struct placement;
 struct build;
 struct history;
+struct image;
 struct reap;
 struct server;
 
@@ -32,6 +33,7 @@ struct rootd {
         unsigned n_placements;
         struct build *builds;
         struct history *histories;
+        struct image *images; /* being made */
         struct reap *reaps;
         struct server *server;
 };

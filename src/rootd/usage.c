@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/buf.h"
@@ -61,12 +62,17 @@ static void add(void *arg, pid_t pid) {
         s->processes++;
 }
 
-static uint64_t disk_of(const struct rootd *r, const char *id) {
+static uint64_t disk_of(const struct rootd *r, const char *id, uint64_t *ret_written_ns) {
         char path[ID_SIZE + 16];
+        struct stat st;
         (void) snprintf(path, sizeof path, "%s/disk.img", id);
         _cleanup_fd_ int fd =
                 fd_open_beneath(r->dirs.sandboxes, path, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0, NULL);
-        return fd < 0 ? 0 : disk_own_bytes(fd);
+        if (fd < 0)
+                return 0;
+        if (fstat(fd, &st) == 0 && st.st_mtim.tv_sec > 0)
+                *ret_written_ns = (uint64_t) st.st_mtim.tv_sec * 1000000000u + (uint64_t) st.st_mtim.tv_nsec;
+        return disk_own_bytes(fd);
 }
 
 void usage_handle(struct rootd *r, const struct ticket *t, const struct ipc_usage *m) {
@@ -87,10 +93,8 @@ void usage_handle(struct rootd *r, const struct ticket *t, const struct ipc_usag
                                 add(&s, all[i]->pid);
         }
         (void) cgroup_cpu_us(&r->cgroups, leaf, &s.cpu_us);
-        const struct ipc_usage_info info = { .cpu_us = s.cpu_us,
-                                             .memory_bytes = s.anonymous,
-                                             .disk_bytes = disk_of(r, m->id),
-                                             .processes = s.processes };
+        struct ipc_usage_info info = { .cpu_us = s.cpu_us, .memory_bytes = s.anonymous, .processes = s.processes };
+        info.disk_bytes = disk_of(r, m->id, &info.written_ns);
         uint8_t body[64];
         size_t n;
         if (ipc_usage_info_encode(&info, body, sizeof body, &n) == 0)

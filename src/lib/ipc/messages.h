@@ -149,7 +149,8 @@
         X(U64, cpu_us, UINT64_MAX)                                           \
         X(U64, memory_bytes, UINT64_MAX)   /* Anonymous of all host processes */ \
         X(U64, disk_bytes, UINT64_MAX)     /* allocated to the disk alone, not shared */ \
-        X(U32, processes, UINT32_MAX)
+        X(U32, processes, UINT32_MAX)                                        \
+        X(U64, written_ns, UINT64_MAX)     /* when the disk's file was last written to, Unix time */
 
 /* Event from rootd: a warden or VM ended. */
 #define IPC_EXITED_FIELDS(X)                                                 \

@@ -10,6 +10,7 @@ A test steers it by JSON lines on RUN/standin.sock:
   {"warden_exit": ID}                  the warden's sockets go away
   {"gateway": ID, ...}                 see standin_gateway.py
   {"silent": ID or null}               that sandbox's guest answers nothing more, or all do again
+  {"written": N}                       when the disks were written to last, for USAGE
   {"drop": true}                       all connections from cspaced are cut
   {"unknown": ID}                      makes a placement nobody asked for
   {"state": true}                      what there is, and the requests seen
@@ -41,6 +42,8 @@ TEMPLATES = set()
 BUILDS = {}
 CLIENTS = []
 SILENT = set()
+WRITTEN = [1]
+COMMITTING = set()  # images
 
 
 def new_id():
@@ -109,7 +112,13 @@ class Conn:
             threading.Thread(target=self.one, args=(name, seq, wire.decode(name, data[8:]), fds), daemon=True).start()
 
     def one(self, name, seq, m, fds):
+        image = m.get('image')
+        if name in ('IMAGE_COMMIT', 'IMAGE_REMOVE') and image in COMMITTING:
+            self.error(name, seq, 16, 'the image is being made')
+            return
         try:
+            if name == 'IMAGE_COMMIT':
+                COMMITTING.add(image)
             e = fault(name)
             if e:
                 self.error(name, seq, e[0], e[1])
@@ -118,6 +127,8 @@ class Conn:
         except TimeoutError:
             pass
         finally:
+            if name == 'IMAGE_COMMIT':
+                COMMITTING.discard(image)
             for fd in fds:
                 os.close(fd)
 
@@ -504,9 +515,9 @@ def rootd_request(conn, name, seq, m, fds):
         IMAGES.pop(m['image'], None)
         conn.reply(name, seq)
     elif name == 'IMAGE_USAGE':
-        conn.reply(name, seq, 'USAGE_INFO', cpu_us=0, memory_bytes=0, disk_bytes=4096, processes=0)
+        conn.reply(name, seq, 'USAGE_INFO', cpu_us=0, memory_bytes=0, disk_bytes=4096, processes=0, written_ns=0)
     elif name == 'IMAGES':
-        conn.reply(name, seq, 'PLACEMENT_LIST', ids='\n'.join(sorted(i for i in IMAGES if i > m['after'])))
+        conn.reply(name, seq, 'PLACEMENT_LIST', ids='\n'.join(sorted(i for i in {*IMAGES, *COMMITTING} if i > m['after'])))
     elif name == 'LIST':
         conn.reply(name, seq, 'PLACEMENT_LIST', ids='\n'.join(PLACED))
     elif name == 'VARIANT_COMMIT':
@@ -531,7 +542,7 @@ def rootd_request(conn, name, seq, m, fds):
     elif name == 'HISTORY':
         history(conn, seq, m)
     elif name == 'USAGE':
-        conn.reply(name, seq, 'USAGE_INFO', cpu_us=1, memory_bytes=2, disk_bytes=3, processes=4)
+        conn.reply(name, seq, 'USAGE_INFO', cpu_us=1, memory_bytes=2, disk_bytes=3, processes=4, written_ns=WRITTEN[0])
     else:
         conn.error(name, seq, 22, 'not a request')
 
@@ -554,6 +565,8 @@ def steer(m):
         PLACED[m['warden_start']].open()
     elif 'gateway' in m:
         return PLACED[m['gateway']].gateway.steer(m)
+    elif 'written' in m:
+        WRITTEN[0] = m['written']
     elif 'drop' in m:
         for c in CLIENTS[:]:
             c.sock.shutdown(socket.SHUT_RDWR)

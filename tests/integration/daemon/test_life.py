@@ -440,3 +440,104 @@ def test_checkpoint_limits(ready):
     assert history(d, s) == [b]
     until(lambda: list(images(d)) == [b], what='removal')
     assert d.post(f'/v1/sandboxes/{s}/rollback', {'checkpoint': a}).status == 404
+
+
+# ---- checkpoints that are taken by themselves -------------------------------------------------------
+
+def rolled(d, s):
+    """The automatic ones, oldest first."""
+    return [c['id'] for c in d.get(f'/v1/sandboxes/{s}/checkpoints').json['checkpoints'] if c['automatic']]
+
+
+class Written:
+    """The guest writes all the time."""
+
+    def __init__(self, d):
+        self.d, self.n = d, 100
+
+    def __call__(self):
+        self.n += 1
+        self.d.steer(written=self.n)
+        return True
+
+
+def test_rolling_checkpoints(ready):
+    """The newest two stay; one with a name, one made by hand and the one that the sandbox goes on from do too, and the
+    images go with the rows."""
+    d = ready
+    s = d.create(checkpoint_every_s=2, checkpoint_keep=2)['id']
+    assert (d.sandbox(s)['checkpoint_every_s'], d.sandbox(s)['checkpoint_keep']) == (2, 2)
+    writes = Written(d)
+    first = until(lambda: writes() and rolled(d, s), what='the first')[0]
+    named = checkpoint(d, s, name='mine').json['operation']['id']
+    byhand = checkpoint(d, s, kind='full').json['operation']['id']
+    until(lambda: writes() and first not in rolled(d, s), what='the first to be rolled away')
+    until(lambda: writes() and len(rolled(d, s)) == 2, what='two')
+    all_of = history(d, s)
+    assert named in all_of and byhand in all_of and len(all_of) == 4, all_of
+    assert d.get(f'/v1/sandboxes/{s}/checkpoints').json['checkpoints'][0]['parent'] is None  # its parent was rolled away
+    until(lambda: sorted(images(d)) == sorted(history(d, s)), what='images of the history alone')
+    # The one that it went back to is not rolled away while it is that.
+    back = rolled(d, s)[0]
+    assert d.post(f'/v1/sandboxes/{s}/rollback?wait=60', {'checkpoint': back}).status == 200
+    assert d.request('PATCH', f'/v1/sandboxes/{s}', {'checkpoint_keep': 1}).status == 200
+    until(lambda: rolled(d, s) == [back], what='one')
+    until(lambda: writes() and rolled(d, s) and back not in rolled(d, s), what='another one')
+    assert len(rolled(d, s)) == 1
+    assert d.request('PATCH', f'/v1/sandboxes/{s}', {'checkpoint_every_s': 0}).status == 200
+    last = rolled(d, s)
+    n = d.steer(seen=True).count('FSFREEZE')
+    writes()
+    time.sleep(2.5)
+    assert rolled(d, s) == last and d.steer(seen=True).count('FSFREEZE') == n
+    assert d.delete(f'/v1/sandboxes/{s}?wait=60').status == 200
+    until(lambda: not images(d), what='nothing')
+
+
+def test_rolling_only_when_something_was_written(ready):
+    d = ready
+    s = d.create(checkpoint_every_s=2)['id']
+    until(lambda: len(rolled(d, s)) == 1, what='the first')
+    n = d.steer(seen=True).count('USAGE')
+    until(lambda: d.steer(seen=True).count('USAGE') >= n + 3, what='turns')
+    assert len(rolled(d, s)) == 1
+    d.steer(written=77)
+    until(lambda: len(rolled(d, s)) == 2, what='one of what was written')
+    assert d.post(f'/v1/sandboxes/{s}/commands', {'cmd': 'x'}).status == 201
+    until(lambda: len(rolled(d, s)) == 3, what='one after a use')
+    # A sandbox that does not run has nothing new, and is left alone.
+    assert change(d, s, 'suspend').status == 200
+    d.steer(written=78)
+    n = len(d.steer(seen=True))
+    time.sleep(3)
+    assert not {'IMAGE_COMMIT', 'USAGE'} & set(d.steer(seen=True)[n:])
+    assert change(d, s, 'restore').status == 200
+    until(lambda: len(rolled(d, s)) == 4, what='one after it was woken')
+
+
+@pytest.mark.parametrize('step', ['FSFREEZE', 'IMAGE_COMMIT'])
+def test_rolling_goes_on_over_a_restart(ready, step):
+    d = ready
+    s = d.create(checkpoint_every_s=2, checkpoint_keep=2)['id']
+    writes = Written(d)
+    until(lambda: writes() and len(rolled(d, s)) == 2, what='two')
+    d.fault(step, delay=0.7, times=1)
+    n = len(d.steer(seen=True))
+    until(lambda: writes() and step in d.steer(seen=True)[n:], what=step)
+    d.kill()
+    d.start()
+    assert (d.sandbox(s)['checkpoint_every_s'], d.sandbox(s)['checkpoint_keep']) == (2, 2)
+    before = rolled(d, s)
+    until(lambda: writes() and not set(rolled(d, s)) & set(before), what='new ones')
+    until(lambda: writes() and len(rolled(d, s)) == 2 and sorted(images(d)) == sorted(history(d, s)), what='images of the history alone')
+
+
+def test_rolling_that_fails_is_not_the_end(ready):
+    d = ready
+    d.fault('IMAGE_COMMIT', error=[28, 'no space left'], times=2)
+    s = d.create(checkpoint_every_s=2)['id']
+    writes = Written(d)
+    until(lambda: writes() and rolled(d, s), what='one at last')
+    assert d.steer(seen=True).count('IMAGE_COMMIT') == 3
+    assert b'no space left' in d.get(f'/v1/sandboxes/{s}/logs').body
+    assert list(images(d)) == rolled(d, s)

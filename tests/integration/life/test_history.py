@@ -117,3 +117,33 @@ def test_writers_wait_and_go_on(host):
     rollback(h, s, c['checkpoint'])
     back = [int(x) for x in h.sh(s, 'cat /root/log').split()]
     assert back == list(range(1, len(back) + 1)) and len(back) <= len(lines) + 1000
+
+
+def test_rolling_checkpoints(host):
+    """A guest that writes gets them, the newest stay; an idle one, whose filesystem is frozen and thawed for each, does not
+    get one after the other."""
+    h = host
+    s = h.create(checkpoint_every_s=2, checkpoint_keep=2)
+    h.background(s, 'i=0; while [ ! -e /root/end ]; do i=$((i+1)); echo $i >/root/n; sync; sleep 0.2; done')
+    seen = set()
+    until(lambda: seen.update(c['id'] for c in history(h, s)['checkpoints']) or len(seen) >= 4, what='four of them')
+    until(lambda: len(history(h, s)['checkpoints']) == 2, what='two of them')
+    c = history(h, s)['checkpoints'][0]
+    assert c['automatic'] and c['consistent'] and c['kind'] == 'disk'
+    h.sh(s, 'touch /root/end; sync')
+    quiet = until(lambda: (x := h.get(f'/v1/sandboxes/{s}/checkpoints').json['head']) and not quiet_changes(h, s, x) and x, timeout=90,
+                  what='quiet')
+    assert h.get(f'/v1/sandboxes/{s}/checkpoints').json['head'] == quiet
+    rollback(h, s, quiet)
+    assert int(h.sh(s, 'cat /root/n')) > 3
+    h.delete(s)
+    until(lambda: h.left() == {'run': [], 'disks': [], 'images': []}, what='nothing')
+
+
+def quiet_changes(h, s, head):
+    """Whether another one comes in the time of three turns."""
+    try:
+        until(lambda: h.get(f'/v1/sandboxes/{s}/checkpoints').json['head'] != head, timeout=7)
+        return True
+    except AssertionError:
+        return False

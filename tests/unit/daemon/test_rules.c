@@ -29,7 +29,9 @@ static void members_replace_and_errors_do_not(void **state) {
         assert_int_equal(r.idle_s, 7);
         static const char *const bad[] = { "{\"on_expiry\":\"pause\"}", "{\"on_expiry\":\"x\"}", "{\"on_idle\":1}",
                                            "{\"idle_s\":-1}", "{\"idle_s\":99999999999}", "{\"wake\":1}",
-                                           "{\"wake\":false,\"on_idle\":\"\"}" };
+                                           "{\"wake\":false,\"on_idle\":\"\"}", "{\"checkpoint_every_s\":1}",
+                                           "{\"checkpoint_every_s\":60,\"checkpoint_keep\":0}",
+                                           "{\"checkpoint_keep\":101}", "{\"checkpoint_every_s\":99999999999}" };
         before = r;
         for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
                 assert_int_equal(read_text(bad[i], &r), -EINVAL);
@@ -45,6 +47,8 @@ static void stored_and_loaded(void **state) {
         r.idle_s = 11;
         r.on_idle = SANDBOX_END_DELETE;
         r.wake = true;
+        r.checkpoint_every_s = 600;
+        r.checkpoint_keep = 3;
         _cleanup_json_ json_t *j = sandbox_rules_store(&r);
         _cleanup_free_ char *text = json_to_str(j);
         assert_int_equal(sandbox_rules_load(text, &back), 0);
@@ -53,7 +57,11 @@ static void stored_and_loaded(void **state) {
         assert_int_equal(back.idle_s, 11);
         assert_int_equal(back.on_idle, SANDBOX_END_DELETE);
         assert_true(back.wake);
+        assert_int_equal(back.checkpoint_every_s, 600);
+        assert_int_equal(back.checkpoint_keep, 3);
         assert_int_equal(sandbox_rules_load(NULL, &back), 0); /* a row of before */
+        assert_int_equal(back.checkpoint_every_s, 0);
+        assert_int_equal(back.checkpoint_keep, CHECKPOINT_KEEP_DEFAULT);
         assert_int_equal(back.on_expiry, SANDBOX_END_DELETE);
         assert_int_equal(back.ttl_s, 0);
         assert_int_equal(sandbox_rules_load("{\"wake\":3}", &back), -EBADMSG);
