@@ -15,6 +15,7 @@
 #include "base/str.h"
 #include "rootd/build_child.h"
 #include "rootd/job.h"
+#include "rootd/publish.h"
 #include "rootd/reap.h"
 #include "rootd/server.h"
 
@@ -183,6 +184,11 @@ void build_remove_handle(struct rootd *r, const struct ticket *t, const struct i
         struct error e = ERROR_INIT;
         if (!id_valid(m->id)) {
                 (void) error_set(&e, -EINVAL, "\"%s\" is not a build id", m->id);
+                ticket_error(r, t, &e);
+                return;
+        }
+        if (publish_running(r, m->id)) {
+                (void) error_set(&e, -EBUSY, "%s is being published", m->id);
                 ticket_error(r, t, &e);
                 return;
         }

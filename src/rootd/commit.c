@@ -16,11 +16,13 @@
 #include "base/str.h"
 #include "manifest/manifest.h"
 #include "rootd/build.h"
+#include "rootd/disk.h"
 #include "rootd/egress.h"
 #include "rootd/fault.h"
 #include "rootd/job.h"
 #include "rootd/placement.h"
 #include "rootd/pool.h"
+#include "rootd/publish.h"
 #include "rootd/reap.h"
 #include "rootd/server.h"
 #include "rootd/source.h"
@@ -32,14 +34,15 @@ static const struct file {
 } template_files[] = {
         { MANIFEST_NAME, 0444 }, { "manifest.json", 0444 }, { "kernel", 0444 },
         { "initrd", 0444 },      { "disk.img", 0400 },
-}, variant_files[] = { { "mem", 0400 }, { "state", 0400 }, { "disk.img", 0400 } };
+}, variant_files[] = { { "mem", 0400 }, { "state", 0400 }, { "disk.img", 0400 } },
+  memory_files[] = { { "mem", 0400 }, { "state", 0400 } };
 
 struct commit {
         struct rootd *rootd;
         struct ticket ticket;
         char id[ID_SIZE];
         char digest[DIGEST_LEN + 1];
-        struct record rec; /* VARIANT_COMMIT */
+        struct record rec; /* VARIANT_COMMIT; TEMPLATE_COMMIT of a published memory: engine and size */
 };
 
 /* ---- in the child --------------------------------------------------------------------------- */
@@ -92,6 +95,53 @@ static int publish(int at, const char *hidden, int hidden_fd, const char *name, 
         return fsync(at) < 0 ? error_errno(err, errno, "cannot sync the folder of \"%s\"", name) : 0;
 }
 
+static int write_variant_json(const struct commit *c, int to, struct error *err) {
+        char text[256];
+        int n = snprintf(text, sizeof text,
+                         "{\"format\":1,\"engine\":\"%s\",\"memoryMb\":%u,\"cpus\":%u,\"diskBytes\":%llu}\n",
+                         c->rec.engine, c->rec.memory_mb, c->rec.cpus,
+                         (unsigned long long) c->rec.disk_bytes);
+        return fd_replace_file_at(to, "variant.json", text, (size_t) n, 0444, err);
+}
+
+/* The memory that was published with this disk: the one variant there will be. */
+static int take_memory(const struct commit *c, int out, int template, int variants, struct error *err) {
+        char name[VARIANT_NAME_MAX + 1];
+        struct commit own = *c;
+        _cleanup_fd_ int to = -EBADF, copy = -EBADF;
+        variant_name(c->rec.engine, c->rec.memory_mb, c->rec.cpus, name);
+        int r = make_dir(variants, name, c->rootd->opt.gid, &to, err);
+        if (r == 0)
+                r = move_files(out, to, memory_files, ARRAY_SIZE(memory_files), err);
+        _cleanup_fd_ int disk = r == 0 ? fd_open_beneath(template, "disk.img", O_RDONLY, 0, err) : r;
+        if (disk < 0)
+                return disk;
+        r = disk_clone(disk, to, "disk.img", 0, 0, &copy, &own.rec.disk_bytes, err);
+        if (r == 0 && (fchmod(copy, 0400) < 0 || fsync(copy) < 0))
+                r = error_errno(err, errno, "cannot sync the disk");
+        if (r == 0)
+                r = write_variant_json(&own, to, err);
+        if (r == 0 && (fsync(to) < 0 || fsync(variants) < 0))
+                r = error_errno(err, errno, "cannot sync the variant");
+        return r;
+}
+
+/* A build has no say in what its sandboxes' memory is. */
+static int memory_expected(const struct commit *c, int out, struct error *err) {
+        struct stat st;
+        bool has = false;
+        for (size_t i = 0; i < ARRAY_SIZE(memory_files); i++)
+                has |= fstatat(out, memory_files[i].name, &st, AT_SYMLINK_NOFOLLOW) == 0;
+        if (has && !c->rec.engine[0])
+                return error_set(err, -EBADMSG, "the build has a memory, which builds have not");
+        for (size_t i = 0; c->rec.engine[0] && i < ARRAY_SIZE(memory_files); i++) {
+                int r = take_file(out, &memory_files[i], err);
+                if (r < 0)
+                        return r;
+        }
+        return 0;
+}
+
 static int take_template(const struct commit *c, int templates, const char *hidden, struct error *err) {
         char path[ID_SIZE + 8];
         (void) snprintf(path, sizeof path, "%s/out", c->id);
@@ -106,8 +156,11 @@ static int take_template(const struct commit *c, int templates, const char *hidd
                 if (r < 0)
                         return r;
         }
+        int r = memory_expected(c, out, err);
+        if (r < 0)
+                return r;
         fault_point("template", 1);
-        int r = manifest_check(out, c->digest, err);
+        r = manifest_check(out, c->digest, err);
         if (r < 0)
                 return r;
         _cleanup_fd_ int to = -EBADF, variants = -EBADF;
@@ -117,6 +170,8 @@ static int take_template(const struct commit *c, int templates, const char *hidd
                 r = make_dir(to, "variants", c->rootd->opt.gid, &variants, err);
         if (r == 0)
                 r = move_files(out, to, template_files, ARRAY_SIZE(template_files), err);
+        if (r == 0 && c->rec.engine[0])
+                r = take_memory(c, out, to, variants, err);
         fault_point("template", 3);
         return r < 0 ? r : publish(templates, hidden, to, c->digest, err);
 }
@@ -129,15 +184,6 @@ static int template_work(struct rootd *r, void *arg, struct error *err) {
         if (res < 0)
                 (void) fd_remove_tree_at(r->dirs.templates, hidden, NULL);
         return res;
-}
-
-static int write_variant_json(const struct commit *c, int to, struct error *err) {
-        char text[256];
-        int n = snprintf(text, sizeof text,
-                         "{\"format\":1,\"engine\":\"%s\",\"memoryMb\":%u,\"cpus\":%u,\"diskBytes\":%llu}\n",
-                         c->rec.engine, c->rec.memory_mb, c->rec.cpus,
-                         (unsigned long long) c->rec.disk_bytes);
-        return fd_replace_file_at(to, "variant.json", text, (size_t) n, 0444, err);
 }
 
 static int take_variant(const struct commit *c, int variants, const char *hidden, struct error *err) {
@@ -244,7 +290,9 @@ void template_commit_handle(struct rootd *r, const struct ticket *t, const struc
         struct error e = ERROR_INIT;
         if (!id_valid(m->id) || !digest_valid(m->digest))
                 (void) error_set(&e, -EINVAL, "\"%s\" or \"%s\" is not an id and a digest", m->id, m->digest);
-        else if (build_running(r, m->id))
+        else if (m->engine[0] && strspn(m->engine, "abcdefghijklmnopqrstuvwxyz-") != strlen(m->engine))
+                (void) error_set(&e, -EINVAL, "\"%s\" is not an engine", m->engine);
+        else if (build_running(r, m->id) || publish_running(r, m->id))
                 (void) error_set(&e, -EBUSY, "build %s still runs", m->id);
         if (e.code < 0) {
                 ticket_error(r, t, &e);
@@ -255,6 +303,11 @@ void template_commit_handle(struct rootd *r, const struct ticket *t, const struc
                 return;
         }
         struct commit *c = commit_new(r, t, m->id, m->digest);
+        if (c && m->engine[0]) {
+                (void) str_copy(c->rec.engine, sizeof c->rec.engine, m->engine);
+                c->rec.memory_mb = m->memory_mb;
+                c->rec.cpus = m->cpus;
+        }
         if (!c || job_start(r, template_work, on_template_done, c, &e) < 0) {
                 if (!c)
                         (void) error_set(&e, -ENOMEM, "out of memory");

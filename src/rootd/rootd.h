@@ -14,6 +14,7 @@
 
 struct pool;
 struct placement;
+struct publish;
 struct build;
 struct history;
 struct image;
@@ -33,7 +34,8 @@ struct rootd {
         unsigned n_placements;
         struct build *builds;
         struct history *histories;
-        struct image *images; /* being made */
+        struct image *images;      /* being made */
+        struct publish *publishes; /* being made */
         struct reap *reaps;
         struct server *server;
 };

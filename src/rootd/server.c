@@ -146,7 +146,7 @@ static void take_fds(struct ipc_packet *p, int fds[2]) {
 
 static int dispatch(struct client *c, struct rootd *r, const struct ticket *t, struct ipc_packet *p) {
         int fds[2] = { -EBADF, -EBADF };
-        if (p->type == IPC_BUILD)
+        if (p->type == IPC_BUILD || p->type == IPC_PUBLISH)
                 take_fds(p, fds);
         switch (p->type) {
                 ON(HELLO, hello, hello(c, t, &m))
@@ -165,6 +165,16 @@ static int dispatch(struct client *c, struct rootd *r, const struct ticket *t, s
                 ON(HISTORY, history, history_handle(r, t, &m))
                 ON(VARIANT_COMMIT, variant_commit, variant_commit_handle(r, t, &m))
                 ON(VARIANT_REMOVE, variant_remove, variant_remove_handle(r, t, &m))
+        case IPC_PUBLISH: {
+                struct ipc_publish m;
+                if (ipc_publish_decode(p->body, p->body_n, &m) < 0) {
+                        fds[0] = fd_close(fds[0]);
+                        fds[1] = fd_close(fds[1]);
+                        return -EBADMSG;
+                }
+                publish_handle(r, t, &m, fds); /* takes both */
+                return 0;
+        }
         case IPC_BUILD: {
                 struct ipc_build m;
                 if (ipc_build_decode(p->body, p->body_n, &m) < 0) {

@@ -36,6 +36,7 @@ void remove_handle(struct rootd *r, const struct ticket *t, const struct ipc_rem
 void usage_handle(struct rootd *r, const struct ticket *t, const struct ipc_usage *m);
 void list_handle(struct rootd *r, const struct ticket *t);
 void build_handle(struct rootd *r, const struct ticket *t, const struct ipc_build *m, int fds[2]);
+void publish_handle(struct rootd *r, const struct ticket *t, const struct ipc_publish *m, int fds[2]);
 void build_remove_handle(struct rootd *r, const struct ticket *t, const struct ipc_build_remove *m);
 void template_commit_handle(struct rootd *r, const struct ticket *t, const struct ipc_template_commit *m);
 void template_remove_handle(struct rootd *r, const struct ticket *t, const struct ipc_template_remove *m);

@@ -55,7 +55,10 @@
  * fixes ownership, fsync, rename to templates/<digest>/. Already there: fine. */
 #define IPC_TEMPLATE_COMMIT_FIELDS(X) \
         X(STR, id, ID_LEN)            \
-        X(STR, digest, DIGEST_LEN)
+        X(STR, digest, DIGEST_LEN)    \
+        X(STR, engine, 15)          /* of a published memory, which becomes the variant of that engine and size; else "" */ \
+        X(U32, memory_mb, LIMIT_MEMORY_MAX_MB)                               \
+        X(U32, cpus, LIMIT_CPUS_MAX)
 #define IPC_TEMPLATE_REMOVE_FIELDS(X) \
         X(STR, digest, DIGEST_LEN)
 /* Removes builds/<id>/, stopping its builder if one runs. */
@@ -271,6 +274,21 @@
         X(U32, patch, 1)            /* diff */                               \
         X(U64, max_bytes, 1ULL << 40) /* cat; 0: its default */
 
+/*
+ * cspaced to cspace-rootd: makes builds/<id>/out/ of an image (its disk, for kind "full" also memory and devices), the kernel and
+ * initrd of template `digest`, and a manifest.json (fds[0], a file of at most PUBLISH_MANIFEST_MAX bytes). TEMPLATE_COMMIT makes it a
+ * template, BUILD_REMOVE removes it. Answer: published.
+ */
+#define PUBLISH_MANIFEST_MAX (1024 * 1024)
+#define IPC_PUBLISH_FIELDS(X)                                                \
+        X(STR, id, ID_LEN)                                                   \
+        X(STR, image, ID_LEN)                                                \
+        X(STR, kind, 15)            /* "disk" or "full" */                   \
+        X(STR, digest, DIGEST_LEN)
+#define IPC_PUBLISHED_FIELDS(X)                                              \
+        X(STR, digest, DIGEST_LEN)  /* of the new template */                \
+        X(U64, disk_bytes, 1ULL << 44)
+
 #define IPC_MESSAGES(M)                          \
         M(ERROR, error)                          \
         M(OK, ok)                                \
@@ -314,7 +332,9 @@
         M(GW_STATE, gw_state)                    \
         M(GW_AUDIT, gw_audit)                    \
         M(GW_NAMES, gw_names)                    \
-        M(HISTORY, history)
+        M(HISTORY, history)                      \
+        M(PUBLISH, publish)                      \
+        M(PUBLISHED, published)
 
 enum ipc_type {
         IPC_NONE = 0,

@@ -13,7 +13,9 @@
 #include "base/fd.h"
 #include "base/str.h"
 
-static const char *const manifest_files[] = { "disk.img", "initrd", "kernel", "manifest.json" };
+/* The last two may be missing. */
+static const char *const manifest_files[] = { "disk.img", "initrd", "kernel", "manifest.json", "mem", "state" };
+#define MANIFEST_OPTIONAL 4 /* from here on */
 
 #define MANIFEST_TEXT_MAX 4096
 
@@ -119,7 +121,7 @@ static int hash_file(int dirfd, const char *name, char out[DIGEST_LEN + 1], stru
         _cleanup_md_ EVP_MD_CTX *c = md_new();
         _cleanup_free_ uint8_t *block = malloc(MANIFEST_BLOCK);
         struct stat st;
-        bool disk = str_eq(name, "disk.img");
+        bool disk = str_eq(name, "disk.img") || str_eq(name, "mem");
 
         if (fd < 0)
                 return error_errno(err, errno, "cannot open %s", name);
@@ -144,6 +146,8 @@ static int make_text(int dirfd, struct buf *text, char digest[DIGEST_LEN + 1], s
         if (!c)
                 return error_set(err, -ENOMEM, "out of memory");
         for (size_t i = 0; i < ARRAY_SIZE(manifest_files); i++) {
+                if (i >= MANIFEST_OPTIONAL && faccessat(dirfd, manifest_files[i], F_OK, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT)
+                        continue;
                 int r = hash_file(dirfd, manifest_files[i], hex, err);
                 if (r < 0)
                         return r;

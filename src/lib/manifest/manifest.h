@@ -2,17 +2,19 @@
 #pragma once
 
 /*
- * What a template's digest is the digest of. A finished build has five files:
+ * What a template's digest is the digest of. A finished build has five files, one that was published from a running
+ * sandbox seven:
  *
- *   MANIFEST        lines "<sha256>  <name>\n" of the other four, sorted by name
+ *   MANIFEST        lines "<sha256>  <name>\n" of the others, sorted by name
  *   disk.img        ext4 image, sparse      initrd          cpio archive, uncompressed
  *   kernel          vmlinux (ELF)           manifest.json   what it was made of, and how to run it
+ *   mem             memory of a VM, sparse  state           of its devices
  *
  * and its digest is the SHA-256 of MANIFEST. The builder writes it; cspace-rootd, which trusts
  * nothing that comes from a build, computes it again before the template becomes visible.
  *
- * disk.img is mostly holes, and hashing gigabytes of zeros takes longer than building the rest.
- * Its line holds the SHA-256 of this stream instead: for each MANIFEST_BLOCK-aligned block
+ * disk.img and mem are mostly holes, and hashing gigabytes of zeros takes longer than building the rest.
+ * Their lines hold the SHA-256 of this stream instead: for each MANIFEST_BLOCK-aligned block
  * with a byte other than 0: offset u64be, length u32be, the bytes; and at the end the file's size u64be
  * and length 0 u32be. It does not depend on how the filesystem laid out the holes.
  */

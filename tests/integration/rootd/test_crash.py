@@ -10,6 +10,7 @@ import pytest
 
 import wire
 from conftest import Placer, new_id, until
+from test_template import make_image, publish
 
 
 def alive(pid):
@@ -118,6 +119,45 @@ def test_template_commit_ends_at_step(world, step):
         c.call('TEMPLATE_COMMIT', id=ident, digest=digest)
         assert os.path.exists(os.path.join(r.data, 'templates', digest, 'kernel'))
     c.call('BUILD_REMOVE', id=ident)
+    r.kill()
+    world.check()
+
+
+@pytest.mark.parametrize('full', [False, True])
+@pytest.mark.parametrize('step', range(1, 6))
+def test_publish_ends_at_step(world, step, full):
+    r = world.rootd
+    image, ident = make_image(r, full), new_id()
+    r.start(env={'CSPACE_FAULT': f'publish:{step}'})
+    with pytest.raises((ConnectionResetError, BrokenPipeError)):
+        publish(r, r.client(), world.digest, image, full, ident)
+    world.ended()
+    r.start()
+    c = r.client()
+    assert os.listdir(os.path.join(r.data, 'templates')) == [world.digest]
+    assert set(os.listdir(os.path.join(r.data, 'builds'))) <= {ident}
+    c.call('BUILD_REMOVE', id=ident)
+    assert os.listdir(os.path.join(r.data, 'builds')) == []
+    publish(r, c, world.digest, image, full, ident)  # and anew
+    c.call('BUILD_REMOVE', id=ident)
+    r.kill()
+    world.check()
+
+
+@pytest.mark.parametrize('step', range(1, 4))
+def test_commit_of_a_published_memory_ends_at_step(world, step):
+    r = world.rootd
+    image, ident = make_image(r, True), new_id()
+    r.start()
+    digest = publish(r, r.client(), world.digest, image, True, ident)['digest']
+    r.kill()
+    r.start(env={'CSPACE_FAULT': f'template:{step}'})
+    with pytest.raises((ConnectionResetError, BrokenPipeError)):
+        r.client().call('TEMPLATE_COMMIT', id=ident, digest=digest, engine='fake', memory_mb=4, cpus=1)
+    world.ended()
+    r.start()
+    assert os.listdir(os.path.join(r.data, 'templates')) == [world.digest]
+    r.client().call('BUILD_REMOVE', id=ident)
     r.kill()
     world.check()
 

@@ -246,3 +246,130 @@ def test_remove_a_variant_under_a_live_sandbox(placer):
     with pytest.raises(wire.RootdError) as e:
         placer.place()
     assert e.value.code == errno.ENOENT
+
+
+# ---- publishing an image -----------------------------------------------------------------------------
+
+def manifest_file(text=b'{"format":1,"source":{"kind":"sandbox"}}'):
+    fd = os.memfd_create('manifest')
+    os.write(fd, text)
+    return fd
+
+
+def make_image(rootd, full=False):
+    """As IMAGE_COMMIT leaves it."""
+    image = new_id()
+    d = os.path.join(rootd.data, 'checkpoints', image)
+    os.mkdir(d, 0o700)
+    for name, size in [('disk.img', 8 * MB)] + ([('mem', 4 * MB), ('state', 3000)] if full else []):
+        with open(os.path.join(d, name), 'wb') as f:
+            f.write(os.urandom(2000))
+            f.truncate(size)
+        os.chmod(os.path.join(d, name), 0o400)
+    return image
+
+
+def publish(rootd, client, digest, image, full=False, ident=None):
+    fd = manifest_file()
+    try:
+        return client.call('PUBLISH', 'PUBLISHED', fds=[fd], id=ident or new_id(), image=image, kind='full' if full else 'disk',
+                           digest=digest)
+    finally:
+        os.close(fd)
+
+
+@pytest.mark.parametrize('full', [False, True])
+def test_publish(rootd, full):
+    rootd.start()
+    c = rootd.client()
+    digest, image, ident = rootd.make_template(c), make_image(rootd, full), new_id()
+    new = publish(rootd, c, digest, image, full, ident)
+    assert new['disk_bytes'] == 8 * MB and new['digest'] != digest
+    assert new['digest'] == publish(rootd, c, digest, image, full, ident)['digest']  # the same bytes
+    templates = os.path.join(rootd.data, 'templates')
+    assert os.listdir(templates) == [digest]  # not visible yet
+    kind = {'engine': 'fake', 'memory_mb': 4, 'cpus': 1} if full else {}
+    with pytest.raises(wire.RootdError):  # a memory is published as one, and only that
+        c.call('TEMPLATE_COMMIT', id=ident, digest=new['digest'], **({} if full else {'engine': 'fake', 'memory_mb': 4, 'cpus': 1}))
+    c.call('TEMPLATE_COMMIT', id=ident, digest=new['digest'], **kind)
+    d = os.path.join(templates, new['digest'])
+
+    def read(*path):
+        with open(os.path.join(*path), 'rb') as f:
+            return f.read()
+    of = os.path.join(rootd.data, 'checkpoints', image)
+    assert read(d, 'disk.img') == read(of, 'disk.img') and read(d, 'kernel') == b'kernel'
+    assert read(d, 'manifest.json') == b'{"format":1,"source":{"kind":"sandbox"}}'
+    assert [(stat.S_IMODE(os.stat(os.path.join(d, n)).st_mode), os.stat(os.path.join(d, n)).st_uid) for n in ('disk.img', 'kernel')] == \
+        [(0o400, 0), (0o444, 0)]
+    v = os.path.join(d, 'variants')
+    assert os.listdir(v) == (['fake-4m-1c'] if full else [])
+    if full:
+        assert sorted(os.listdir(v + '/fake-4m-1c')) == ['disk.img', 'mem', 'state', 'variant.json']
+        for n in ('disk.img', 'mem', 'state'):
+            assert read(v, 'fake-4m-1c', n) == read(of, n) and stat.S_IMODE(os.stat(f'{v}/fake-4m-1c/{n}').st_mode) == 0o400
+        assert json.loads(read(v, 'fake-4m-1c', 'variant.json'))['diskBytes'] == 8 * MB
+    c.call('BUILD_REMOVE', id=ident)
+    c.call('IMAGE_REMOVE', image=image)
+    assert os.listdir(os.path.join(rootd.data, 'builds')) == []
+    if not full:  # a sandbox can be made of it as of any other
+        rootd.make_variant(c, new['digest'])
+        s = new_id()
+        c.call('PLACE', 'PLACED', id=s, mode='restore', digest=new['digest'], engine='fake', memory_mb=128, cpus=1)
+        c.call('REMOVE', id=s)
+    rootd.stop()
+    rootd.host.assert_nothing()
+
+
+def test_publish_is_checked(rootd):
+    rootd.start()
+    c = rootd.client()
+    digest, image = rootd.make_template(c), make_image(rootd)
+    for bad in ({'id': 'x'}, {'image': '../x'}, {'digest': 'y'}, {'kind': 'half'}, {'image': new_id()}, {'digest': 'f' * 64},
+                {'kind': 'full'}):
+        fd = manifest_file()
+        ident = new_id()
+        with pytest.raises(wire.RootdError):
+            c.call('PUBLISH', 'PUBLISHED', fds=[fd], **{'id': ident, 'image': image, 'kind': 'disk', 'digest': digest, **bad})
+        os.close(fd)
+    for fds in ([], [manifest_file(b'')], [manifest_file(b' ' * (MB + 1))]):
+        with pytest.raises(wire.RootdError):
+            c.call('PUBLISH', 'PUBLISHED', fds=fds, id=new_id(), image=image, kind='disk', digest=digest)
+    assert os.listdir(os.path.join(rootd.data, 'builds')) == []
+
+
+def test_memory_of_a_build_is_refused(rootd):
+    """What a builder leaves beside its result is nothing that a sandbox would be restored from."""
+    rootd.start()
+    c = rootd.client()
+    ident, digest = rootd.make_build()
+    out = os.path.join(rootd.data, 'builds', ident, 'out')
+    for n in ('mem', 'state'):
+        with open(os.path.join(out, n), 'wb') as f:
+            f.write(b'x')
+    with pytest.raises(wire.RootdError) as e:
+        c.call('TEMPLATE_COMMIT', id=ident, digest=digest)
+    assert 'memory' in e.value.message
+    assert os.listdir(os.path.join(rootd.data, 'templates')) == []
+
+
+def test_a_removal_waits_for_a_publish(rootd):
+    """Else it could begin before the folder is made, and the folder stay."""
+    rootd.start()
+    c = rootd.client()
+    digest, image, ident = rootd.make_template(c), make_image(rootd), new_id()
+    fd = manifest_file()
+    for _ in range(20):
+        seq = c.send('PUBLISH', fds=[fd], id=ident, image=image, kind='disk', digest=digest)
+        removal = c.send('BUILD_REMOVE', id=ident)
+        try:
+            c.result(removal)
+        except wire.RootdError as e:
+            assert e.code == errno.EBUSY
+            c.result(seq, 'PUBLISHED')
+            c.call('BUILD_REMOVE', id=ident)
+        else:
+            c.result(seq, 'PUBLISHED')  # it was over already
+            continue
+        assert os.listdir(os.path.join(rootd.data, 'builds')) == []
+    os.close(fd)

@@ -106,6 +106,28 @@ static void every_byte_of_the_disk_counts(void **state) {
         put_disk(false);
 }
 
+/* The memory of a template that was published with one. */
+static void memory_counts_where_there_is_one(void **state) {
+        char without[DIGEST_LEN + 1], with[DIGEST_LEN + 1], other[DIGEST_LEN + 1];
+        struct error e = ERROR_INIT;
+
+        (void) state;
+        assert_int_equal(manifest_write(dirfd, without, &e), 0);
+        put("mem", "memory");
+        put("state", "devices");
+        assert_int_equal(manifest_check(dirfd, without, &e), -EBADMSG);
+        assert_int_equal(manifest_write(dirfd, with, &e), 0);
+        assert_string_not_equal(without, with);
+        put("mem", "memorz");
+        assert_int_equal(manifest_check(dirfd, with, &e), -EBADMSG);
+        assert_int_equal(manifest_write(dirfd, other, &e), 0);
+        assert_string_not_equal(with, other);
+        unlinkat(dirfd, "mem", 0);
+        unlinkat(dirfd, "state", 0);
+        assert_int_equal(manifest_write(dirfd, with, &e), 0);
+        assert_string_equal(without, with);
+}
+
 static void a_longer_disk_is_another_disk(void **state) {
         char a[DIGEST_LEN + 1], b[DIGEST_LEN + 1];
         struct error e = ERROR_INIT;
@@ -163,6 +185,7 @@ int main(void) {
                 cmocka_unit_test_setup(plain_lines_are_sha256, setup),
                 cmocka_unit_test_setup(holes_do_not_matter, setup),
                 cmocka_unit_test_setup(every_byte_of_the_disk_counts, setup),
+                cmocka_unit_test_setup(memory_counts_where_there_is_one, setup),
                 cmocka_unit_test_setup(a_longer_disk_is_another_disk, setup),
                 cmocka_unit_test_setup(check_refuses_what_changed, setup),
                 cmocka_unit_test_setup(only_plain_files_count, setup),
