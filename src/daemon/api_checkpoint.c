@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* /v1/sandboxes/{id}/checkpoints, /rollback and /fork. */
+/* /v1/sandboxes/{id}/checkpoints and /rollback. */
 
 #include <errno.h>
 #include <stdlib.h>

@@ -38,9 +38,23 @@ void api_wait_set(struct api_wait *w, const struct op *o) {
         memcpy(w->op_id, o->id, sizeof w->op_id);
 }
 
+/* Those that a fork has made and that are still there. */
+static json_t *forked(struct app *app, const struct op *o) {
+        json_t *all = json_array(), *id;
+        size_t i;
+        json_array_foreach(json_object_get(o->result, "sandboxes"), i, id) {
+                const struct sandbox *s = sandbox_find(app, json_string_value(id));
+                if (s)
+                        (void) json_array_append_new(all, sandbox_to_json(s, true));
+        }
+        return all;
+}
+
 static json_t *body_of(const struct api_wait *w, const struct op *o) {
         json_t *j = json_pack("{s:o}", "operation", op_to_json(o));
-        if (j && w->with_sandbox) {
+        if (j && o->kind == OP_FORK && o->state == OP_SUCCEEDED) {
+                (void) json_object_set_new(j, "sandboxes", forked(w->r->app, o));
+        } else if (j && w->with_sandbox) {
                 const struct sandbox *s = sandbox_find(w->r->app, o->sandbox_id);
                 (void) json_object_set_new(j, "sandbox", s ? sandbox_to_json(s, true) : json_null());
         }

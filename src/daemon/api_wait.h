@@ -13,7 +13,8 @@ struct op;
 struct sandbox;
 
 struct api_wait;
-/* done_status: of an operation that succeeded; with_sandbox: the answer has "sandbox" too. */
+/* done_status: of an operation that succeeded; with_sandbox: the answer has "sandbox" too, or "sandboxes" of a fork
+ * that succeeded. */
 struct api_wait *api_wait_new(struct api_req *r, uint64_t wait_ms, int done_status, bool with_sandbox);
 void api_wait_free(struct api_wait *w); /* when the operation could not be made; nothing is answered */
 void api_wait_set(struct api_wait *w, const struct op *o);
@@ -24,6 +25,6 @@ void api_wait_existing(struct api_req *r, struct op *o, uint64_t wait_ms, int do
 
 extern const struct api_route sandbox_routes[], op_routes[], key_routes[], template_routes[], host_routes[],
         command_routes[], file_routes[], policy_routes[], audit_routes[], credential_routes[], checkpoint_routes[],
-        history_routes[];
+        history_routes[], fork_routes[];
 extern const size_t sandbox_routes_n, op_routes_n, key_routes_n, template_routes_n, host_routes_n, command_routes_n,
-        file_routes_n, policy_routes_n, audit_routes_n, credential_routes_n, checkpoint_routes_n, history_routes_n;
+        file_routes_n, policy_routes_n, audit_routes_n, credential_routes_n, checkpoint_routes_n, history_routes_n, fork_routes_n;

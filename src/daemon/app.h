@@ -38,6 +38,7 @@ struct del;
 struct policies;
 struct audit_store;
 struct credentials;
+struct fork;
 struct e2b; /* owned by e2b.c */
 
 /* Since the start, for /metrics. */
@@ -67,6 +68,7 @@ struct app {
         struct proxy *proxy;
         struct attach *attaches; /* list, attach.c */
         struct del *deletes;     /* list, sandbox_delete.c */
+        struct fork *forks;      /* list, fork.c */
         struct e2b *e2b;
         struct app_counters counters;
         uint64_t host_memory_mb;  /* what this host has */

@@ -26,7 +26,7 @@
 #define DB_QUEUE_MAX 16384
 #define DB_GROUP_MAX 256
 #define DB_STMTS_MAX 128
-#define DB_PARAMS_MAX 20
+#define DB_PARAMS_MAX 24
 
 struct stmt {
         const char *sql;

@@ -66,6 +66,9 @@ static const char *const steps[] = {
         "ALTER TABLE sandboxes ADD COLUMN head TEXT NOT NULL DEFAULT '';",
         /* checkpoints that were taken by a sandbox's rules */
         "ALTER TABLE checkpoints ADD COLUMN automatic INTEGER NOT NULL DEFAULT 0;",
+        /* forks under way, and what a sandbox was forked from */
+        "CREATE TABLE forks (op_id TEXT PRIMARY KEY, members TEXT NOT NULL) STRICT;"
+        "ALTER TABLE sandboxes ADD COLUMN forked_from TEXT NOT NULL DEFAULT '';",
 };
 
 static int read_version(void *arg, struct db_row *row, struct error *err) {

@@ -10,6 +10,7 @@
 #include "base/id.h"
 #include "base/json.h"
 #include "base/str.h"
+#include "e2b.h"
 #include "e2b_internal.h"
 
 #define EGRESS_ENTRIES_MAX 1000
@@ -155,6 +156,27 @@ int e2b_read_ext(struct api_req *r, json_t **ret_ext) {
         else if (r->x) /* nothing was answered: no memory, no randomness */
                 api_error(r, API_INTERNAL, "cannot take the request in");
         return n;
+}
+
+int e2b_ext_fork(const json_t *ext, bool own_policy, json_t **ret) {
+        _cleanup_json_ json_t *copy = ext ? json_deep_copy(ext) : NULL;
+
+        if (!ext) {
+                *ret = NULL;
+                return 0;
+        }
+        if (!copy)
+                return -ENOMEM;
+        if (json_object_get(copy, "trafficToken") && new_traffic_token(copy) < 0)
+                return -EIO;
+        json_t *network = json_object_get(copy, "network");
+        if (own_policy) {
+                (void) json_object_del(copy, "allowInternetAccess");
+                (void) json_object_del(network, "allowOut");
+                (void) json_object_del(network, "denyOut");
+        }
+        *ret = STEAL(copy);
+        return 0;
 }
 
 const char *e2b_traffic_token(const struct sandbox *s) {

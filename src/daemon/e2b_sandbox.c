@@ -38,7 +38,7 @@ void e2b_no_sandbox(struct api_req *r, const char *id) {
 }
 
 static bool exists(const struct sandbox *s) {
-        return s && (SANDBOX_BIT(s->state) & (RUNNING_BIT | PAUSED_BITS | CHANGING_BITS));
+        return s && s->started_ms && (SANDBOX_BIT(s->state) & (RUNNING_BIT | PAUSED_BITS | CHANGING_BITS));
 }
 
 struct sandbox *e2b_sandbox(struct api_req *r) {

@@ -65,6 +65,40 @@ int egress_new(struct app *app, struct sandbox *s, const json_t *policy, const j
         return 0;
 }
 
+int egress_fork(struct app *app, struct sandbox *s, const struct sandbox *of, bool own, const json_t *policy, bool bindings,
+                struct error *err) {
+        const struct egress *from = of->egress;
+        uint32_t rules = 0;
+        if (!own)
+                policy = from ? from->policy : NULL;
+        int r = count_rules(s, policy, &rules, err);
+        if (r < 0)
+                return error_wrap(err, own ? "policy" : "the policy of the sandbox that is forked");
+        struct egress *e = alloc(app, s);
+        const json_t *list = bindings && from ? from->bindings : NULL;
+        if (e && policy)
+                e->policy = json_deep_copy(policy);
+        if (e && list)
+                e->bindings = json_deep_copy(list);
+        if (!e || (policy && !e->policy) || (list && !e->bindings)) {
+                egress_free(e);
+                return error_set(err, -ENOMEM, "out of memory");
+        }
+        if (from)
+                memcpy(e->seed, from->seed, sizeof e->seed);
+        e->rules = rules;
+        s->egress = e;
+        egress_fork_names(s, of);
+        return 0;
+}
+
+void egress_fork_names(struct sandbox *s, const struct sandbox *of) {
+        if (!s->egress || !of->egress)
+                return;
+        json_decref(s->egress->names);
+        s->egress->names = json_incref(of->egress->names); /* replaced, never changed */
+}
+
 void egress_free(struct egress *e) {
         if (!e)
                 return;

@@ -38,6 +38,12 @@ struct egress;
 /* For a new sandbox whose template is set. policy (borrowed): an object; NULL: its template's default. bindings (borrowed): an
  * array; NULL: none. A message says what is wrong with them. */
 int egress_new(struct app *app, struct sandbox *s, const json_t *policy, const json_t *bindings, struct error *err);
+/* For a fork of `of`, in whose guest programs know its authority and addresses: these go on. The policy is that of `of`, or with `own`
+ * the one that is given (NULL: nothing may be reached). */
+int egress_fork(struct app *app, struct sandbox *s, const struct sandbox *of, bool own, const json_t *policy, bool bindings,
+                struct error *err);
+/* What names `of` has got since. */
+void egress_fork_names(struct sandbox *s, const struct sandbox *of);
 void egress_free(struct egress *e); /* stopped before; NULL is fine */
 
 /* Rows; beside those of the sandbox. */

@@ -34,6 +34,7 @@
 #include "db.h"
 #include "e2b.h"
 #include "egress.h"
+#include "fork.h"
 #include "idem.h"
 #include "key.h"
 #include "op.h"
@@ -234,6 +235,7 @@ static int add_routes(struct app *app, struct error *err) {
                 { host_routes, host_routes_n },         { sandbox_routes, sandbox_routes_n },
                 { command_routes, command_routes_n },   { file_routes, file_routes_n },
                 { checkpoint_routes, checkpoint_routes_n },
+                { fork_routes, fork_routes_n },
                 { template_routes, template_routes_n }, { op_routes, op_routes_n },
                 { key_routes, key_routes_n },           { policy_routes, policy_routes_n },
                 { audit_routes, audit_routes_n },       { credential_routes, credential_routes_n },
@@ -273,6 +275,8 @@ static int load(struct app *app, struct error *err) {
                 r = audit_store_new(app, &app->audit, err);
         if (r >= 0)
                 r = checkpoints_load(app, err);
+        if (r >= 0)
+                r = forks_load(app, err);
         return r;
 }
 
@@ -320,6 +324,7 @@ static void free_parts(struct app *app) {
         removals_free(app->removals);
         proxy_free(app->proxy);
         db_close(app->db);
+        forks_free(app);
         ops_free(app, app->ops);
         idems_free(app->idems);
         policies_free(app->policies);

@@ -22,7 +22,7 @@
 static const char *const state_names[] = { "running", "succeeded", "failed" };
 static_assert(ARRAY_SIZE(state_names) == OP_STATE_MAX_);
 static const char *const kind_names[] = { "create",  "delete",  "build", "pause", "resume",
-                                         "suspend", "restore", "stop",  "start", "wake",  "checkpoint", "rollback" };
+                                         "suspend", "restore", "stop",  "start", "wake",  "checkpoint", "rollback", "fork" };
 static_assert(ARRAY_SIZE(kind_names) == OP_KIND_MAX_);
 
 struct op_log {

@@ -41,6 +41,7 @@ enum op_kind {
         OP_WAKE,
         OP_CHECKPOINT,
         OP_ROLLBACK,
+        OP_FORK,
         OP_KIND_MAX_,
 };
 const char *op_state_name(enum op_state s);

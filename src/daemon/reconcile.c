@@ -27,6 +27,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "checkpoint.h"
+#include "fork.h"
 #include "map.h"
 #include "op.h"
 #include "rootd.h"
@@ -182,6 +183,7 @@ static void apply(struct pass *p, char *text) {
                 settle(p, s, map_get(there, s->id) != NULL);
         }
         map_free(there);
+        forks_resume(p->app);
         settle_done(p->app->settle);
         ask_images(p->app, "");
         warm_check(p->app);
@@ -232,6 +234,11 @@ static void settle_op(struct app *app, struct op *o, struct db_batch *b) {
         if (o->kind == OP_DELETE) {
                 if (!s)
                         op_succeed(app, o, b, NULL);
+                return;
+        }
+        if (o->kind == OP_FORK) {
+                if (!fork_running(app, o->id))
+                        op_fail(app, o, b, API_INTERRUPTED, "cspaced was restarted; nothing was forked");
                 return;
         }
         if (!s || s->state == SANDBOX_DELETING)

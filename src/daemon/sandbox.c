@@ -273,11 +273,12 @@ void sandbox_row_insert(const struct sandbox *s, struct db_batch *b) {
         _cleanup_json_ json_t *rules = sandbox_rules_store(&s->rules);
         db_batch_add(b,
                      "INSERT OR REPLACE INTO sandboxes (id, name, state, reason, template_ref, digest, memory_mb, cpus, disk_bytes,"
-                     " token, owner, metadata, env, ext, created_ms, started_ms, expires_ms, image, rules, head)"
-                     " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                     "ssssssiiissjjjiiisjs", s->id, s->name, sandbox_state_name(s->state), s->reason, s->template_ref, s->digest,
+                     " token, owner, metadata, env, ext, created_ms, started_ms, expires_ms, image, rules, head,"
+                     " forked_from) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                     "ssssssiiissjjjiiisjss", s->id, s->name, sandbox_state_name(s->state), s->reason, s->template_ref, s->digest,
                      (int64_t) s->memory_mb, (int64_t) s->cpus, (int64_t) s->disk_bytes, s->token, s->owner, s->metadata,
-                     s->env, s->ext, s->created_ms, s->started_ms, s->expires_ms, s->image, rules, s->head);
+                     s->env, s->ext, s->created_ms, s->started_ms, s->expires_ms, s->image, rules, s->head,
+                     s->forked_from);
         egress_row_insert(s, b);
 }
 
@@ -320,6 +321,7 @@ static int load_fields(struct sandbox *s, struct db_row *row) {
             str_copy(s->owner, sizeof s->owner, db_row_str(row, 10)) < 0 ||
             str_copy(s->image, sizeof s->image, db_row_str(row, 17)) < 0 ||
             str_copy(s->head, sizeof s->head, db_row_str(row, 19)) < 0 ||
+            str_copy(s->forked_from, sizeof s->forked_from, db_row_str(row, 20)) < 0 ||
             sandbox_rules_load(db_row_str(row, 18), &s->rules) < 0)
                 return -EBADMSG;
         s->state = (enum sandbox_state) state;
@@ -363,7 +365,8 @@ int sandboxes_load(struct app *app, struct sandboxes **ret, struct error *err) {
         *ret = all;
         return db_query(db_conn_of(app->db), load_row, app, err,
                         "SELECT id, name, state, reason, template_ref, digest, memory_mb, cpus, disk_bytes, token, owner,"
-                        " metadata, env, ext, created_ms, started_ms, expires_ms, image, rules, head FROM sandboxes ORDER BY created_ms, id",
+                        " metadata, env, ext, created_ms, started_ms, expires_ms, image, rules, head,"
+                        " forked_from FROM sandboxes ORDER BY created_ms, id",
                         "");
 }
 
@@ -412,6 +415,8 @@ json_t *sandbox_to_json(const struct sandbox *s, bool full) {
                               time_json(s->expires_ms));
         if (j)
                 sandbox_rules_show(&s->rules, j);
+        if (j && s->forked_from[0])
+                (void) json_object_set_new(j, "forked_from", json_string(s->forked_from));
         if (j && s->state == SANDBOX_FAILED)
                 (void) json_object_set_new(j, "reason", json_string(s->reason));
         if (j && full) {

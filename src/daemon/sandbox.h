@@ -27,6 +27,7 @@ struct life;
 struct del;
 struct watch;
 struct egress;
+struct fork;
 struct db_batch;
 
 /*
@@ -42,10 +43,10 @@ struct db_batch;
  * SUSPENDING   memory, devices and disk being made an image, then the placement removed. SUSPENDED; what it
  *              was before (undone), FAILED, DELETING
  * SUSPENDED    has nothing on the host but `image`. RESTORING, STOPPING (gives its memory up), DELETING
- * RESTORING    being placed from `image`. RUNNING; SUSPENDED (undone), DELETING
+ * RESTORING    being placed from `image`. RUNNING; SUSPENDED (undone), DELETING; of a fork it is the first state
  * STOPPING     powered off or killed, then the disk made an image, then as SUSPENDING. STOPPED; FAILED, DELETING
  * STOPPED      has nothing on the host but `image`. STARTING, DELETING
- * STARTING     booting from `image`. RUNNING; STOPPED (undone), DELETING
+ * STARTING     booting from `image`. RUNNING; STOPPED (undone), DELETING; of a fork from a disk it is the first state
  * ROLLING_BACK `image` is a checkpoint's; what it was before is being removed. RESTORING, STARTING, DELETING
  * FAILED       no VM any more; `reason` says why. Of one that had run, the disk is kept as `image`: STARTING.
  *              DELETING (by a client, or at its expiry)
@@ -112,6 +113,7 @@ struct sandbox {
         struct egress *egress;           /* policy and gateway, in a row of its own; NULL: POOLED */
         struct checkpoint *checkpoints;  /* oldest first; rows of their own */
         char head[ID_SIZE];              /* the checkpoint that it went on from; "" none */
+        char forked_from[ID_SIZE];       /* the sandbox that it is a copy of; "" none */
         /* not in the database */
         int64_t active_ms;               /* when somebody last began or ended a use of it */
         int64_t retry_ms;                /* what its rules say is not to be tried before */
@@ -121,6 +123,7 @@ struct sandbox {
         struct create *create;           /* flow under way: also of RESTORING and STARTING */
         struct life *life;               /* flow under way: of the other moves */
         struct del *del;                 /* flow under way */
+        struct fork *fork;               /* under way, which makes this one (fork.h) */
         struct watch *watch;             /* of its warden, while it runs */
         struct sandbox_timing timing;
         uint64_t silent_ms;              /* monotonic: when a request to its agent timed out last; 0: one was answered since */
@@ -180,6 +183,23 @@ struct sandbox_params {
 typedef void (*sandbox_durable_cb)(void *arg, int err, const struct error *e);
 int sandbox_create(struct app *app, const struct sandbox_params *p, sandbox_durable_cb durable, void *arg,
                    struct sandbox **ret_s, struct op **ret_op, enum api_code *ret_code, struct error *err);
+/*
+ * A copy of `of` that has its own id, token and gateway, for a fork: not in the table, without state and image. What it has of
+ * `of` is said at the members.
+ */
+struct sandbox_copy {
+        const char *name;         /* NULL none */
+        const char *owner;
+        bool own_policy;          /* `policy` and not that of `of` */
+        const json_t *policy;     /* borrowed; NULL: nothing may be reached */
+        bool bindings;            /* those of `of`, with their placeholders and what was used of them; else none */
+        const json_t *env;        /* borrowed, over that of `of`; NULL none */
+        const json_t *metadata;   /* borrowed; NULL: that of `of` */
+        int64_t ttl_s;            /* -1: begins again as for `of`; 0: no limit if allowed */
+};
+int sandbox_copy(struct app *app, const struct sandbox *of, const struct sandbox_copy *p, struct sandbox **ret,
+                 enum api_code *ret_code, struct error *err);
+void sandbox_copy_free(struct app *app, struct sandbox *s); /* one that is not in the table */
 /* Whether a VM of that size may be on this host: -EINVAL with the numbers. 0 of either: not asked for. */
 #define HOST_MEMORY_RESERVE_MB 512 /* kept for the host (a quarter of it where that is less) */
 int sandbox_size_check(const struct app *app, uint32_t memory_mb, uint32_t cpus, struct error *err);
@@ -200,6 +220,7 @@ enum sandbox_verb {
         SANDBOX_WAKE, /* resume, restore or start */
         SANDBOX_CHECKPOINT,
         SANDBOX_ROLLBACK,
+        SANDBOX_FORK, /* by fork.h */
         SANDBOX_VERB_MAX_,
 };
 int sandbox_change(struct app *app, struct sandbox *s, enum sandbox_verb verb, const char *owner, const char *idem,
@@ -211,6 +232,7 @@ struct sandbox_change_params {
         bool full;         /* CHECKPOINT: with memory */
         bool automatic;    /* CHECKPOINT: by its rules */
         const struct checkpoint *checkpoint; /* ROLLBACK: to this one */
+        struct fork *fork; /* FORK: taken on success */
 };
 /* Also -EEXIST: the name is taken; -EAGAIN: a limit. */
 int sandbox_change_with(struct app *app, struct sandbox *s, enum sandbox_verb verb, const struct sandbox_change_params *p,

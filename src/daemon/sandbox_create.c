@@ -13,7 +13,8 @@
  * placement is removed and the flow starts over, once.
  *
  * RESTORING and STARTING are the same from PLACE on, with an image in the place of the template: when that fails the
- * sandbox is what it was before (life_fall_back()), for nothing of the image was changed.
+ * sandbox is what it was before (life_fall_back()), for nothing of the image was changed. A copy of a fork has no
+ * operation of its own; what becomes of it is told to the fork.
  *
  * A flow ends in three ways: ready, failed, or cancelled by a delete. A request to cspace-rootd that
  * is out is always waited for, so that a REMOVE never overtakes a PLACE.
@@ -31,6 +32,7 @@
 #include "checkpoint.h"
 #include "create.h"
 #include "egress.h"
+#include "fork.h"
 #include "op.h"
 #include "rootd.h"
 #include "sandbox_flow.h"
@@ -125,6 +127,15 @@ static void end_failed(struct create *c, enum api_code code, const char *why) {
         }
         struct sandbox *s = sandbox_ref(c->s);
         struct op *o = op_find(app, c->op_id);
+        if (s->fork) { /* it never ran: there is nothing to go back to */
+                create_free(c);
+                egress_stop(s);
+                app->counters.creates_failed++;
+                sandbox_log(app, s, "error", "failed", "%s", why);
+                fork_member_failed(app, s, code, why);
+                sandbox_unref(s);
+                return;
+        }
         if (waking(s)) {
                 char op_id[ID_SIZE];
                 memcpy(op_id, c->op_id, sizeof op_id);
@@ -193,6 +204,7 @@ static void end_ready(struct create *c) {
                 is_running(c, o);
                 sandbox_watch(app, s, STEAL(w));
                 expiry_changed(app);
+                fork_member_made(app, s);
         } else {
                 create_free(c);
         }

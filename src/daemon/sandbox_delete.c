@@ -25,6 +25,7 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "checkpoint.h"
+#include "fork.h"
 #include "idem.h"
 #include "op.h"
 #include "proxy.h"
@@ -90,6 +91,7 @@ static void take_out(struct del *d) {
         d->app->counters.deletes++;
         s->del = NULL;
         audit_store_retire(d->app, s->id);
+        fork_member_gone(d->app, s);
         sandbox_take_out(d->app, s);
 }
 
@@ -245,6 +247,7 @@ static void take_apart(struct del *d) {
 
 int sandbox_delete(struct app *app, struct sandbox *s, const char *why, const char *owner, const char *idem,
                    sandbox_durable_cb durable, void *arg, struct op **ret_op, struct error *err) {
+        fork_member_deleted(app, s); /* which may begin it */
         if (s->del)
                 return join(app, s->del, durable, arg, ret_op, err);
         if (s->state == SANDBOX_DELETED)

@@ -11,6 +11,7 @@
  *   restore, start                                           sandbox_create.c; FALL_BACK when that fails
  *   checkpoint  disk: FSFREEZE -> COMMIT -> ROW; full: BEGIN -> SAVE -> COMMIT -> AWAKE -> ROW; without a VM: COMMIT
  *             (of the image it has) -> ROW. The sandbox keeps its state
+ *   fork      as a full checkpoint of a VM; ROW are those of the copies, and the operation is theirs from there on (fork.c)
  *   rollback  REMOVE (row and image are written before), then as restore or start
  *   (salvage) COMMIT -> ROW -> REMOVE                        of a FAILED one, without an operation
  *
@@ -33,6 +34,7 @@
 #include "base/str.h"
 #include "checkpoint.h"
 #include "create.h"
+#include "fork.h"
 #include "idem.h"
 #include "op.h"
 #include "proxy.h"
@@ -71,6 +73,7 @@ static const struct verb {
         [SANDBOX_START] = { "start", OP_START, SANDBOX_BIT(SANDBOX_STOPPED) | SANDBOX_BIT(SANDBOX_FAILED),
                             SANDBOX_STARTING, SANDBOX_RUNNING },
         [SANDBOX_CHECKPOINT] = { "be checkpointed", OP_CHECKPOINT, HAS_VM | AT_REST, SANDBOX_STATE_MAX_, SANDBOX_STATE_MAX_ },
+        [SANDBOX_FORK] = { "be forked", OP_FORK, HAS_VM, SANDBOX_STATE_MAX_, SANDBOX_STATE_MAX_ },
         [SANDBOX_ROLLBACK] = { "roll back", OP_ROLLBACK, HAS_VM | AT_REST, SANDBOX_ROLLING_BACK, SANDBOX_RUNNING },
 };
 #define SALVAGE SANDBOX_VERB_MAX_ /* no verb, no operation */
@@ -109,10 +112,16 @@ struct life {
         void (*on_canceled)(void *arg);
         void *cancel_arg;
         struct ipc_image_info info;
-        struct checkpoint *checkpoint; /* being made */
+        struct checkpoint *checkpoint; /* being made; of FORK no more than what is to be kept */
+        struct fork *fork;             /* FORK; not ours any more once its copies are entered */
 };
 
 static void take_step(void *arg);
+
+/* The sandbox keeps its state; a copy is made beside it. */
+static bool copies(const struct life *l) {
+        return l->verb == SANDBOX_CHECKPOINT || l->verb == SANDBOX_FORK;
+}
 
 /* ---- life of a flow ------------------------------------------------------------------------------ */
 
@@ -136,12 +145,13 @@ static void life_free(struct life *l) {
                 l->s->life = NULL;
         sandbox_unref(l->s);
         free(l->checkpoint);
+        fork_drop(l->fork);
         free(l);
 }
 
 /* What is left of an image that nobody will use. */
 static void drop_image(struct life *l) {
-        if (l->step >= STEP_BEGIN && strcmp(l->s->image, l->image) != 0)
+        if (l->step >= STEP_BEGIN && strcmp(l->s->image, l->image) != 0 && !(l->verb == SANDBOX_FORK && !l->fork))
                 (void) removal_start(l->app, REMOVAL_IMAGE, l->image, NULL, NULL);
 }
 
@@ -180,13 +190,13 @@ static void end(struct life *l, enum sandbox_state state, bool good) {
         if (good)
                 s->retry_ms = 0;
         sandbox_row_update(s, b);
-        if (good)
+        if (good && l->verb != SANDBOX_FORK)
                 op_succeed(app, o, b, result_of(l));
-        else
+        else if (!good)
                 op_fail(app, o, b, l->code, l->why);
         (void) db_batch_submit(app->db, b, NULL, NULL);
         if (good)
-                sandbox_log(app, s, "info", sandbox_state_name(s->state), "%s", o ? op_kind_name(o->kind) : "");
+                sandbox_log(app, s, "info", sandbox_state_name(s->state), "%s", l->verb == SANDBOX_FORK ? "fork" : o ? op_kind_name(o->kind) : "");
         else
                 sandbox_log(app, s, "warn", "change_failed", "%s", l->why);
         struct warden *w = STEAL(l->warden);
@@ -380,7 +390,7 @@ static void on_answer(void *arg, int err, const struct error *e, struct ipc_pack
                 if (err < 0)
                         log_warn("sandbox %s: it does not go on as it should: %s", l->s->id, e->msg);
                 end(l, SANDBOX_RUNNING, false);
-        } else if (l->verb == SANDBOX_CHECKPOINT) {
+        } else if (copies(l)) {
                 on_checkpoint_answer(l, err, e);
         } else if (l->step == STEP_QUERY) {
                 on_queried(l, err, p);
@@ -415,7 +425,7 @@ static void rootd_lost(struct life *l, int err, const struct error *e) {
                 fail(l, code_of(err), e->msg);
                 return;
         }
-        if (l->verb == SANDBOX_SUSPEND || (l->verb == SANDBOX_CHECKPOINT && l->checkpoint->full && !l->s->image[0]))
+        if (l->verb == SANDBOX_SUSPEND || (copies(l) && l->checkpoint->full && !l->s->image[0]))
                 l->step = STEP_BEGIN; /* its start has swept away what was begun */
         later(l);
 }
@@ -501,14 +511,14 @@ static void on_committed(void *arg, int err, const struct error *e, struct ipc_p
                         fail(l, API_INTERNAL, "cspace-rootd's answer cannot be read");
                 return;
         }
-        bool asleep = l->verb == SANDBOX_CHECKPOINT && l->checkpoint->full && l->from == SANDBOX_RUNNING && !l->lost;
+        bool asleep = copies(l) && l->checkpoint->full && l->from == SANDBOX_RUNNING && !l->lost;
         l->step = asleep ? STEP_AWAKE : STEP_ROW;
         take_step(l);
 }
 
 static void step_commit(struct life *l) {
         struct error e = ERROR_INIT;
-        bool checkpoint = l->verb == SANDBOX_CHECKPOINT;
+        bool checkpoint = copies(l);
         bool full = l->verb == SANDBOX_SUSPEND || (checkpoint && l->checkpoint->full);
         struct ipc_image_commit m = { .halt = !full && !checkpoint };
         uint8_t body[128];
@@ -563,6 +573,46 @@ static void checkpoint_row(struct life *l) {
                 l->asked = true;
 }
 
+/* Rows of the copies. From here on they need nothing of this sandbox, which may be deleted. */
+static void on_fork_row(void *arg, int err, const struct error *e) {
+        struct life *l = arg;
+        struct fork *f = err < 0 ? NULL : STEAL(l->fork);
+        if (f)
+                l->op_id[0] = 0; /* the operation is the fork's */
+        const struct ipc_image_info info = l->info;
+        struct app *app = l->app;
+        struct sandbox *s = sandbox_ref(l->s);
+        bool lost = l->lost;
+        if (ended_meanwhile(l)) {
+                if (f && !app->stopping)
+                        fork_go(f, &info);
+        } else if (err < 0) {
+                l->checkpoint->full = false; /* the VM goes on already; only the image is left to undo */
+                fail(l, API_STORAGE_FULL, e->msg);
+        } else {
+                end(l, s->state, true);
+                if (lost)
+                        sandbox_vm_ended(app, s->id, "vm");
+                fork_go(f, &info);
+        }
+        sandbox_unref(s);
+}
+
+static void fork_row(struct life *l) {
+        struct error e = ERROR_INIT;
+        struct db_batch *b = db_batch_new();
+        int r = b ? fork_enter(l->fork, l->op_id, l->image, true, b, &e) : error_set(&e, -ENOMEM, "out of memory");
+        if (r >= 0 && (r = db_batch_submit(l->app->db, STEAL(b), on_fork_row, l)) < 0)
+                (void) error_errno(&e, r, "could not store the copies");
+        if (r >= 0) {
+                l->asked = true;
+                return;
+        }
+        db_batch_free(b);
+        l->checkpoint->full = false; /* as above */
+        fail(l, r == -EAGAIN ? API_TOO_MANY : r == -EEXIST ? API_NAME_TAKEN : api_code_from_errno(r), e.msg);
+}
+
 static void on_row(void *arg, int err, const struct error *e) {
         struct life *l = arg;
         if (ended_meanwhile(l))
@@ -579,6 +629,10 @@ static void on_row(void *arg, int err, const struct error *e) {
 static void step_row(struct life *l) {
         if (l->verb == SANDBOX_CHECKPOINT) {
                 checkpoint_row(l);
+                return;
+        }
+        if (l->verb == SANDBOX_FORK) {
+                fork_row(l);
                 return;
         }
         struct db_batch *b = db_batch_new();
@@ -635,7 +689,7 @@ static void step_remove(struct life *l) {
 
 /* What was to be suspended or paused goes on; one that was paused stays so. */
 static void step_undo(struct life *l) {
-        bool untouched = l->verb == SANDBOX_CHECKPOINT && (!l->checkpoint->full || l->s->image[0]);
+        bool untouched = copies(l) && (!l->checkpoint->full || l->s->image[0]);
         if (l->from == SANDBOX_PAUSED || untouched)
                 end(l, l->from, false);
         else
@@ -699,7 +753,7 @@ static void first_step(struct life *l) {
                 take_step(l);
                 return;
         }
-        if (l->s->image[0] && l->verb != SANDBOX_CHECKPOINT) { /* it has no VM; or that is all that was left to do */
+        if (l->s->image[0] && !copies(l)) { /* it has no VM; or that is all that was left to do */
                 l->step = STEP_REMOVE;
                 take_step(l);
                 return;
@@ -708,7 +762,7 @@ static void first_step(struct life *l) {
         if (l->warden)
                 warden_set_handler(l->warden, &handler, l);
         l->patience_ms = clock_mono_ms() + PATIENCE_MS;
-        if (l->verb == SANDBOX_CHECKPOINT) {
+        if (copies(l)) {
                 first_checkpoint_step(l);
                 return;
         }
@@ -802,8 +856,11 @@ static enum sandbox_verb wake_verb(const struct sandbox *s) {
 }
 
 static int check(struct app *app, const struct sandbox *s, const struct verb *v, const char *name, struct error *err) {
-        if (s->life && s->life->verb == SANDBOX_CHECKPOINT)
-                return error_set(err, -EBUSY, "the sandbox is %s and being checkpointed: it cannot %s now",
+        if (s->life && copies(s->life))
+                return error_set(err, -EBUSY, "the sandbox is %s and being %s: it cannot %s now", sandbox_state_name(s->state),
+                                 s->life->verb == SANDBOX_FORK ? "forked" : "checkpointed", name);
+        if (s->fork)
+                return error_set(err, -EBUSY, "the sandbox is %s and its fork has not ended: it cannot %s now",
                                  sandbox_state_name(s->state), name);
         if (s->life || s->create || s->del || !(v->from & SANDBOX_BIT(s->state)))
                 return error_set(err, -EBUSY, "the sandbox is %s: it cannot %s now", sandbox_state_name(s->state), name);
@@ -842,12 +899,22 @@ static int new_checkpoint(struct sandbox *s, const struct sandbox_change_params 
         return 0;
 }
 
+static int new_fork(const struct sandbox_change_params *p, struct life *l, struct error *err) {
+        l->checkpoint = calloc(1, sizeof *l->checkpoint);
+        if (!l->checkpoint)
+                return error_set(err, -ENOMEM, "out of memory");
+        l->checkpoint->full = true;
+        l->fork = p->fork;
+        return 0;
+}
+
 static void undo_begin(struct begin *g, struct op *o, struct life *l) {
         op_discard(g->app, o);
         if (l) {
                 g->s->state = g->from;
                 memcpy(g->s->image, g->image, sizeof g->image);
                 memcpy(g->s->head, g->head, sizeof g->head);
+                l->fork = NULL; /* still the caller's */
                 life_free(l);
         }
         begin_free(g);
@@ -877,6 +944,8 @@ int sandbox_change_with(struct app *app, struct sandbox *s, enum sandbox_verb ve
         r = !l || (p->idem && !(g->idem = strdup(p->idem))) ? error_set(err, -ENOMEM, "out of memory") : 0;
         if (r >= 0 && verb == SANDBOX_CHECKPOINT)
                 r = new_checkpoint(s, p, o->id, &l->checkpoint, err);
+        if (r >= 0 && verb == SANDBOX_FORK)
+                r = new_fork(p, l, err);
         if (r < 0) {
                 db_batch_free(b);
                 undo_begin(g, o, l);
@@ -910,10 +979,21 @@ int sandbox_change(struct app *app, struct sandbox *s, enum sandbox_verb verb, c
 }
 
 struct op *life_op_of(struct app *app, const struct sandbox *s) {
-        for (struct op *o = op_newest(app); o; o = o->prev)
-                if (o->state == OP_RUNNING && o->kind >= OP_PAUSE && strcmp(o->sandbox_id, s->id) == 0)
-                        return o;
+        for (struct op *o = op_newest(app); o; o = o->prev) {
+                if (o->state != OP_RUNNING || o->kind < OP_PAUSE || strcmp(o->sandbox_id, s->id) != 0)
+                        continue;
+                if (o->kind == OP_FORK && !(s->life && strcmp(s->life->op_id, o->id) == 0))
+                        continue; /* it concerns its copies alone */
+                return o;
+        }
         return NULL;
+}
+
+int life_fork_check(struct app *app, const struct sandbox *s, bool checkpoint, struct error *err) {
+        static const struct verb v = { "be forked", OP_FORK, AT_REST, SANDBOX_STATE_MAX_, SANDBOX_STATE_MAX_ };
+        if (!checkpoint)
+                return check(app, s, &v, v.name, err);
+        return s->state != SANDBOX_DELETING && !s->del ? 0 : error_set(err, -EBUSY, "the sandbox is being deleted");
 }
 
 bool life_reached(enum op_kind kind, enum sandbox_state state) {
@@ -979,7 +1059,7 @@ void life_abandon(struct life *l) {
 
 void life_vm_ended(struct life *l, const char *reason) {
         if (l->verb == SANDBOX_STOP || l->verb == SALVAGE || l->verb == SANDBOX_ROLLBACK ||
-            (l->step >= STEP_ROW && l->verb != SANDBOX_CHECKPOINT))
+            (l->step >= STEP_ROW && !copies(l)))
                 return; /* as was wanted, or of no matter any more */
         (void) snprintf(l->why, sizeof l->why, "%s", reason);
         if (l->asked)

@@ -18,6 +18,7 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "create.h"
+#include "e2b.h"
 #include "egress.h"
 #include "idem.h"
 #include "op.h"
@@ -105,6 +106,13 @@ static int ttl_to_expiry(const struct app *app, int64_t ttl_s, int64_t *ret_ms, 
         return 0;
 }
 
+static int bad_name(const char *name, struct error *err) {
+        return error_set(err, -EINVAL,
+                         "\"%.80s\" is not a legal name: 1 to %d of a-z 0-9 . _ -, starting with a letter or digit,"
+                         " and not in the form of an id",
+                         name, SANDBOX_NAME_MAX);
+}
+
 static int check(struct app *app, const struct sandbox_params *p, struct tmpl **ret_t, char ref[TEMPLATE_REF_SIZE],
                  enum api_code *ret_code, struct error *err) {
         int r = template_resolve(app, p->template, ret_t, ref, err);
@@ -123,10 +131,7 @@ static int check(struct app *app, const struct sandbox_params *p, struct tmpl **
         if (r < 0)
                 return r;
         if (p->name && !sandbox_name_valid(p->name))
-                return error_set(err, -EINVAL,
-                                 "\"%.80s\" is not a legal name: 1 to %d of a-z 0-9 . _ -, starting with a letter or digit,"
-                                 " and not in the form of an id",
-                                 p->name, SANDBOX_NAME_MAX);
+                return bad_name(p->name, err);
         if (p->name && sandbox_find_any(app, p->name))
                 return fail(ret_code, API_NAME_TAKEN, error_set(err, -EEXIST, "a sandbox named \"%s\" exists", p->name));
         if (sandbox_count(app, SANDBOX_ALIVE) >= app->conf.max_sandboxes)
@@ -200,6 +205,15 @@ static int replace(json_t **at, const json_t *with) {
         return 0;
 }
 
+static int check_identity(struct app *app, const struct sandbox *s, struct error *err) {
+        _cleanup_free_ char *identity = sandbox_identity(app, s);
+        if (!identity)
+                return error_set(err, -ENOMEM, "out of memory");
+        if (strlen(identity) > LIMIT_IDENTITY_JSON - 512) /* the warden adds time and entropy */
+                return error_set(err, -EINVAL, "the environment is larger than %d bytes in all", LIMIT_IDENTITY_JSON - 512);
+        return 0;
+}
+
 /* Copies what was asked for into s. */
 static int fill(struct app *app, struct sandbox *s, const struct sandbox_params *p, const char *ref, struct error *err) {
         int r = ttl_to_expiry(app, p->ttl_s, &s->expires_ms, err);
@@ -219,13 +233,74 @@ static int fill(struct app *app, struct sandbox *s, const struct sandbox_params 
         r = egress_new(app, s, p->policy, p->bindings, err);
         if (r < 0)
                 return r;
-        _cleanup_free_ char *identity = sandbox_identity(app, s);
-        if (!identity)
-                return error_set(err, -ENOMEM, "out of memory");
-        if (strlen(identity) > LIMIT_IDENTITY_JSON - 512) /* the warden adds time and entropy */
-                return error_set(err, -EINVAL, "the environment is larger than %d bytes in all", LIMIT_IDENTITY_JSON - 512);
+        return check_identity(app, s, err);
+}
+
+/* ---- copies -------------------------------------------------------------------------------- */
+
+static int copy_ttl(const struct app *app, struct sandbox *s, const struct sandbox *of, int64_t ttl_s, struct error *err) {
+        if (ttl_s >= 0) {
+                int r = ttl_to_expiry(app, ttl_s, &s->expires_ms, err);
+                s->rules.ttl_s = (uint64_t) ttl_s;
+                return r;
+        }
+        s->expires_ms = of->rules.ttl_s ? clock_real_ms() + (int64_t) of->rules.ttl_s * 1000 : 0;
         return 0;
 }
+
+static int copy_members(struct app *app, struct sandbox *s, const struct sandbox *of, const struct sandbox_copy *p,
+                        struct error *err) {
+        json_t *ext = NULL;
+        s->memory_mb = of->memory_mb;
+        s->cpus = of->cpus;
+        s->disk_bytes = of->disk_bytes;
+        s->rules = of->rules;
+        memcpy(s->template_ref, of->template_ref, sizeof s->template_ref);
+        memcpy(s->digest, of->digest, sizeof s->digest);
+        memcpy(s->forked_from, of->id, sizeof s->forked_from);
+        (void) str_copy(s->owner, sizeof s->owner, p->owner ? p->owner : "");
+        (void) str_copy(s->name, sizeof s->name, p->name ? p->name : "");
+        int r = copy_ttl(app, s, of, p->ttl_s, err);
+        if (r < 0)
+                return r;
+        if (replace(&s->env, of->env) < 0 || (p->env && json_object_update(s->env, (json_t *) (uintptr_t) p->env) < 0) ||
+            replace(&s->metadata, p->metadata ? p->metadata : of->metadata) < 0 ||
+            e2b_ext_fork(of->ext, p->own_policy, &ext) < 0)
+                return error_set(err, -ENOMEM, "out of memory");
+        s->ext = ext;
+        r = check_map(s->env, "env", LIMIT_ENV_ITEMS, LIMIT_PATH, LIMIT_ENV_VALUE, true, err);
+        if (r >= 0)
+                r = egress_fork(app, s, of, p->own_policy, p->policy, p->bindings, err);
+        return r < 0 ? r : check_identity(app, s, err);
+}
+
+int sandbox_copy(struct app *app, const struct sandbox *of, const struct sandbox_copy *p, struct sandbox **ret,
+                 enum api_code *ret_code, struct error *err) {
+        if (p->name && !sandbox_name_valid(p->name))
+                return fail(ret_code, API_INVALID_ARGUMENT, bad_name(p->name, err));
+        if (p->name && sandbox_find_any(app, p->name))
+                return fail(ret_code, API_NAME_TAKEN, error_set(err, -EEXIST, "a sandbox named \"%s\" exists", p->name));
+        struct sandbox *s = sandbox_alloc(app);
+        if (!s)
+                return fail(ret_code, API_INTERNAL, error_set(err, -ENOMEM, "out of memory"));
+        (void) sandbox_set_template(app, s, of->tmpl);
+        int r = copy_members(app, s, of, p, err);
+        if (r < 0) {
+                sandbox_copy_free(app, s);
+                return fail(ret_code, r == -ENOMEM ? API_INTERNAL : API_INVALID_ARGUMENT, r);
+        }
+        *ret = s;
+        return 0;
+}
+
+void sandbox_copy_free(struct app *app, struct sandbox *s) {
+        if (!s)
+                return;
+        (void) sandbox_set_template(app, s, NULL);
+        sandbox_unref(s);
+}
+
+/* ---- entry --------------------------------------------------------------------------------- */
 
 /* Rows, table, operation. On failure nothing is left. Takes the caller's reference to s. */
 static int enter(struct app *app, struct sandbox *s, const char *idem, sandbox_durable_cb durable, void *arg,
