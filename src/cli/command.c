@@ -25,6 +25,7 @@ const struct command *const command_table[] = {
         &command_checkpoint,
         &command_history,
         &command_rollback,
+        &command_fork,
         &command_diff,
         &command_cat,
         &command_restore_file,

@@ -37,7 +37,7 @@ static int add_size(json_t *body, const char *key, const char *option, uint64_t 
         return json_object_set_new(body, key, json_integer((json_int_t) (bytes / MIB)));
 }
 
-static int add_time(json_t *body, const char *key, const char *option, const char *text, struct api_error *e) {
+int sandbox_add_time(json_t *body, const char *key, const char *option, const char *text, struct api_error *e) {
         uint64_t s = 0;
 
         if (!text)
@@ -83,8 +83,8 @@ static json_t *create_body(const struct sandbox_options *o, struct api_error *e)
                 usage(e, "--name is not UTF-8");
                 return NULL;
         }
-        if (add_time(body, "ttl_s", "ttl", o->ttl, e) < 0 || add_time(body, "idle_s", "idle", o->idle, e) < 0 ||
-            add_time(body, "checkpoint_every_s", "checkpoint-every", o->checkpoint_every, e) < 0)
+        if (sandbox_add_time(body, "ttl_s", "ttl", o->ttl, e) < 0 || sandbox_add_time(body, "idle_s", "idle", o->idle, e) < 0 ||
+            sandbox_add_time(body, "checkpoint_every_s", "checkpoint-every", o->checkpoint_every, e) < 0)
                 return NULL;
         if (o->on_expiry)
                 json_object_set_new(body, "on_expiry", json_string(o->on_expiry));

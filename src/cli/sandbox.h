@@ -60,6 +60,8 @@ struct sandbox_created {
 };
 void sandbox_created_done(struct sandbox_created *s);
 
+/* text, given as --option, in seconds as key of body; NULL: nothing. */
+int sandbox_add_time(json_t *body, const char *key, const char *option, const char *text, struct api_error *e);
 /* Names of the API in a message become those of the options. */
 void sandbox_error_words(struct api_error *e);
 /* Asks for it; returns when the sandbox has an id. Then sandbox_wait() waits until it runs. */

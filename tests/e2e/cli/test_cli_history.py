@@ -68,3 +68,24 @@ def test_a_filesystem_that_is_overwritten_is_an_error_about_it_alone(cli, own, s
             break
     assert json.loads(r.stderr)['error']['code'] == 'filesystem_unreadable', r
     assert cli('diff', sandbox).returncode == 0
+
+
+def test_fork(cli, own):
+    sh(cli, own, 'echo one >/root/file; (exec -a marked sleep 3600) >/dev/null 2>&1 & echo $! >/root/pid')
+    copies = cli.out('fork', '-n', '2', '--name', 'twin', '-e', 'TWIN=yes', own).split()
+    try:
+        assert len(set(copies)) == 2
+        pid = sh(cli, own, 'cat /root/pid').strip()
+        for i, c in enumerate(copies):
+            assert sh(cli, c, f'cat /root/file; cut -c1-6 /proc/{pid}/cmdline; hostname; echo $TWIN').split() == \
+                ['one', 'marked', f'twin-{i + 1}', 'yes']
+            info = json.loads(cli.out('--json', 'info', c))
+            assert info['forked_from'] == json.loads(cli.out('--json', 'info', own))['id']
+        r = cli('--json', 'fork', '--name', 'twin-1', own)
+        assert r.returncode == 125 and json.loads(r.stderr)['error']['code'] == 'name_taken'
+        for args in (('fork',), ('fork', '-n', '0', own), ('fork', '-n', '65', own), ('fork', '--ttl', 'x', own)):
+            assert cli(*args).returncode == 2, args
+        r = cli('--json', 'fork', '--from', 'none', own)
+        assert json.loads(r.stderr)['error']['code'] == 'checkpoint_not_found'
+    finally:
+        cli('rm', '-f', *copies)
