@@ -37,7 +37,7 @@ command -v apt-get >/dev/null 2>&1 || die "this script installs Debian packages,
 
 build_packages="gcc libc6-dev meson ninja-build pkg-config libuv1-dev libnghttp2-dev libssl-dev libjansson-dev
         libsqlite3-dev libseccomp-dev libcap-ng-dev libmnl-dev libinih-dev libarchive-dev zlib1g-dev
-        libext2fs-dev libwslay-dev libpsl-dev libc-ares-dev"
+        libext2fs-dev libwslay-dev libpsl-dev libc-ares-dev libcurl4-openssl-dev"
 run_packages="qemu-system-x86 mmdebstrap debian-archive-keyring e2fsprogs btrfs-progs nftables iproute2 kmod
         zstd xz-utils lz4 bzip2 procps ca-certificates"
 

@@ -241,7 +241,7 @@ static void check_space(struct doctor *d) {
 
 static void check_programs(struct doctor *d) {
         static const char *const names[] = { "cspaced", "cspace-rootd", "cspace-warden", "cspace-builder",
-                                             "cspace-history", "cspace-agent", "ropen.so" };
+                                             "cspace-history", "cspace-token", "cspace-agent", "ropen.so" };
         char path[CONF_STR_MAX + 64], missing[256] = "";
 
         for (size_t i = 0; i < ARRAY_SIZE(names); i++) {

@@ -76,8 +76,8 @@ static int set_limits(const struct confine *c, struct error *err) {
         return r;
 }
 
-static int drop_identity(uid_t uid, struct error *err) {
-        if (syscall(SYS_setgroups, 0, NULL) < 0 || syscall(SYS_setresgid, uid, uid, uid) < 0 ||
+static int drop_identity(uid_t uid, gid_t gid, struct error *err) {
+        if (syscall(SYS_setgroups, 0, NULL) < 0 || syscall(SYS_setresgid, gid, gid, gid) < 0 ||
             syscall(SYS_setresuid, uid, uid, uid) < 0)
                 return error_errno(err, errno, "cannot become user %u", uid);
         return 0;
@@ -93,7 +93,7 @@ int confine_self(const struct confine *c, struct error *err) {
                                 break; /* beyond the last one this kernel knows */
                         return error_errno(err, errno, "cannot drop capability %d", cap);
                 }
-        r = drop_identity(c->uid, err);
+        r = drop_identity(c->uid, c->gid ? c->gid : (gid_t) c->uid, err);
         if (r < 0)
                 return r;
         struct __user_cap_header_struct head = { .version = _LINUX_CAPABILITY_VERSION_3 };

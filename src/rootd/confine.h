@@ -13,7 +13,8 @@
 #include "base/error.h"
 
 struct confine {
-        uid_t uid;           /* and the group of the same number, no others */
+        uid_t uid;
+        gid_t gid;           /* the only one; 0: of the same number as uid */
         uint64_t files;      /* RLIMIT_NOFILE */
         uint64_t processes;  /* RLIMIT_NPROC of this uid */
         uint64_t file_bytes; /* RLIMIT_FSIZE; 0: leave */

@@ -9,7 +9,6 @@
  */
 #include "rootd/egress.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -23,9 +22,8 @@
 #include "base/str.h"
 #include "rootd/order.h"
 #include "rootd/pool.h"
+#include "rootd/resolvers.h"
 
-#define RESOLV_CONF_MAX (64 * 1024)
-#define RESOLVERS_MAX 3 /* as the C library has it */
 #define PAUSE_FIRST_MS 100
 #define PAUSE_MAX_MS 30000
 #define STEADY_MS 60000 /* a gateway that lived for this long has not been failing */
@@ -76,28 +74,9 @@ static void try_later(struct egress *g) {
 
 /* ---- starting one --------------------------------------------------------------------------- */
 
-/* The nameservers of resolv.conf(5), or the default that it has. */
-static int add_resolvers(struct launch_order *o, const char *path) {
-        _cleanup_free_ char *text = NULL;
-        unsigned n = 0;
-        int r = 0;
-        (void) fd_read_file_at(AT_FDCWD, path, RESOLV_CONF_MAX, &text, NULL, NULL);
-        for (char *line = text, *next; line && *line && n < RESOLVERS_MAX && r == 0; line = next) {
-                size_t len = strcspn(line, "\n");
-                next = line + len + (line[len] == '\n');
-                line[len] = '\0';
-                char address[64];
-                uint8_t raw[16];
-                if (sscanf(line, "nameserver %63s", address) != 1 || inet_pton(AF_INET, address, raw) != 1)
-                        continue;
-                r = launch_order_arg(o, "--resolver");
-                if (r == 0)
-                        r = launch_order_arg(o, address);
-                n++;
-        }
-        if (r == 0 && n == 0 && (r = launch_order_arg(o, "--resolver")) == 0)
-                r = launch_order_arg(o, "127.0.0.1");
-        return r;
+static int add_resolver(void *order, const char *address) {
+        int r = launch_order_arg(order, "--resolver");
+        return r < 0 ? r : launch_order_arg(order, address);
 }
 
 static void give_order(struct egress *g, struct error *err) {
@@ -111,7 +90,7 @@ static void give_order(struct egress *g, struct error *err) {
                 (void) error_errno(err, errno, "cannot open [egress] trust_store \"%s\"", conf->trust_store);
                 return;
         }
-        if (add_resolvers(&o, conf->resolv_conf) < 0) {
+        if (resolvers_each(conf->resolv_conf, add_resolver, &o) < 0) {
                 (void) error_set(err, -E2BIG, "too many resolvers");
                 return;
         }

@@ -11,5 +11,3 @@
 
 #define HISTORY_RUNNING_MAX HISTORY_UIDS /* on this host at one time; one a sandbox */
 #define HISTORY_TIME_S 600
-
-void history_free_all(struct rootd *r);

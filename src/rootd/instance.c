@@ -19,7 +19,8 @@ _Static_assert((uint64_t) BUILD_UID_BASE + (uint64_t) BUILD_UID_COUNT * BUILD_RA
 
 _Static_assert((uint64_t) BUILD_UID_BASE + (uint64_t) BUILD_UID_COUNT * BUILD_RANGES_MAX <= HISTORY_UID_BASE,
                "ranges do not touch");
-_Static_assert((uint64_t) HISTORY_UID_BASE + (uint64_t) HISTORY_UIDS * INSTANCES_MAX < 1ull << 31, "int32");
+_Static_assert((uint64_t) HISTORY_UID_BASE + (uint64_t) HISTORY_UIDS * INSTANCES_MAX <= TOKEN_UID_BASE, "ranges do not touch");
+_Static_assert((uint64_t) TOKEN_UID_BASE + (uint64_t) TOKEN_UIDS * INSTANCES_MAX < 1ull << 31, "int32");
 
 /*
  * Record locks of the classic kind: they belong to the process, so they end with it whatever its
@@ -92,6 +93,10 @@ uid_t instance_gateway_uid(const struct instance *i, unsigned slot) {
 
 uid_t instance_history_uid(const struct instance *i, unsigned n) {
         return HISTORY_UID_BASE + i->number * HISTORY_UIDS + n;
+}
+
+uid_t instance_token_uid(const struct instance *i, unsigned n) {
+        return TOKEN_UID_BASE + i->number * TOKEN_UIDS + n;
 }
 
 int build_range_take(struct instance *i, unsigned *ret_range, uid_t *ret_base, struct error *err) {

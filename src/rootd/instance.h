@@ -9,6 +9,7 @@
  *
  *   slot s of instance i:   warden  UID_BASE + (i * SLOTS_MAX + s) * SLOT_UIDS,  VM one above, gateway two
  *   history h:              HISTORY_UID_BASE + i * HISTORY_UIDS + h, for as long as one cspace-history runs
+ *   token t:                TOKEN_UID_BASE + i * TOKEN_UIDS + t, for as long as one cspace-token runs
  *   build range b:          BUILD_UID_BASE + b * 65536, shared by all instances, locked for a build
  *
  * Both lie above what systemd gives to containers and below 2^31. A group of the same number
@@ -30,6 +31,8 @@
 #define BUILD_RANGES_MAX 1000u
 #define HISTORY_UID_BASE 2145600000u
 #define HISTORY_UIDS 4u
+#define TOKEN_UID_BASE 2145620000u
+#define TOKEN_UIDS 8u
 
 struct instance {
         unsigned number;
@@ -45,6 +48,7 @@ uid_t instance_warden_uid(const struct instance *i, unsigned slot);
 uid_t instance_vm_uid(const struct instance *i, unsigned slot);
 uid_t instance_gateway_uid(const struct instance *i, unsigned slot);
 uid_t instance_history_uid(const struct instance *i, unsigned n);
+uid_t instance_token_uid(const struct instance *i, unsigned n);
 
 /* A range nobody uses. */
 int build_range_take(struct instance *i, unsigned *ret_range, uid_t *ret_base, struct error *err);

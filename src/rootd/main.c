@@ -26,7 +26,7 @@
 #include "rootd/build.h"
 #include "rootd/commit.h"
 #include "rootd/fault.h"
-#include "rootd/history.h"
+#include "rootd/errand.h"
 #include "rootd/placement.h"
 #include "rootd/pool.h"
 #include "rootd/server.h"
@@ -113,7 +113,7 @@ static void close_parts(struct rootd *r) {
         server_free(r->server);
         r->server = NULL;
         build_free_all(r);
-        history_free_all(r);
+        errand_free_all(r);
         unsigned left = r->n_placements;
         placement_free_all(r);
         pool_free(r->pool);

@@ -8,7 +8,7 @@
  *                                        cgroup and folder removed
  *   ... without a record                 the folder alone is left: removed
  *   <run>/rootd/pool/s<n>                a slot nobody took: removed
- *   cgroups s<n>, b<n>, h<n> of none of these  killed and removed
+ *   cgroups s<n>, b<n>, h<n>, t<n> of none of these  killed and removed
  *
  * Disks of sandboxes without a record stay (the host was started again): LIST names them, and
  * cspaced decides.
@@ -131,7 +131,7 @@ static void one_leaf(void *arg, const char *leaf) {
                 for (const struct placement *p = r->placements; p; p = p->next)
                         if (p->has_slot && p->rec.slot == slot)
                                 return;
-        if (leaf[0] != 's' && leaf[0] != 'b' && leaf[0] != 'h')
+        if (leaf[0] != 's' && leaf[0] != 'b' && leaf[0] != 'h' && leaf[0] != 't')
                 return;
         (void) str_copy(t.leaf, sizeof t.leaf, leaf);
         if (reap_wait(r, &t, &e) < 0 || cgroup_remove(&r->cgroups, leaf, &e) < 0)

@@ -16,7 +16,7 @@ struct pool;
 struct placement;
 struct publish;
 struct build;
-struct history;
+struct errand;
 struct image;
 struct reap;
 struct server;
@@ -33,7 +33,7 @@ struct rootd {
         struct placement *placements;
         unsigned n_placements;
         struct build *builds;
-        struct history *histories;
+        struct errand *errands;
         struct image *images;      /* being made */
         struct publish *publishes; /* being made */
         struct reap *reaps;

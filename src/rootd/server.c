@@ -146,7 +146,7 @@ static void take_fds(struct ipc_packet *p, int fds[2]) {
 
 static int dispatch(struct client *c, struct rootd *r, const struct ticket *t, struct ipc_packet *p) {
         int fds[2] = { -EBADF, -EBADF };
-        if (p->type == IPC_BUILD || p->type == IPC_PUBLISH)
+        if (p->type == IPC_BUILD || p->type == IPC_PUBLISH || p->type == IPC_TOKEN)
                 take_fds(p, fds);
         switch (p->type) {
                 ON(HELLO, hello, hello(c, t, &m))
@@ -183,6 +183,16 @@ static int dispatch(struct client *c, struct rootd *r, const struct ticket *t, s
                         return -EBADMSG;
                 }
                 build_handle(r, t, &m, fds); /* takes both */
+                return 0;
+        }
+        case IPC_TOKEN: {
+                struct ipc_token m;
+                fds[1] = fd_close(fds[1]);
+                if (ipc_token_decode(p->body, p->body_n, &m) < 0) {
+                        fds[0] = fd_close(fds[0]);
+                        return -EBADMSG;
+                }
+                token_handle(r, t, &m, fds[0]); /* takes it */
                 return 0;
         }
         default:

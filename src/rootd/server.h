@@ -48,3 +48,4 @@ void images_handle(struct rootd *r, const struct ticket *t, const struct ipc_ima
 void variant_commit_handle(struct rootd *r, const struct ticket *t, const struct ipc_variant_commit *m);
 void variant_remove_handle(struct rootd *r, const struct ticket *t, const struct ipc_variant_remove *m);
 void history_handle(struct rootd *r, const struct ticket *t, const struct ipc_history *m);
+void token_handle(struct rootd *r, const struct ticket *t, const struct ipc_token *m, int request); /* takes request */

@@ -24,7 +24,7 @@ LAYERS = {
     'dns': {'base', 'wire', 'policy'},
     'ca': {'base', 'wire', 'io'},
 }
-PROGRAMS = {'agent', 'warden', 'rootd', 'builder', 'history', 'daemon', 'cli', 'gateway'}
+PROGRAMS = {'agent', 'warden', 'rootd', 'builder', 'history', 'token', 'daemon', 'cli', 'gateway'}
 FILE_MAX = 1500
 FUNCTION_MAX = 150
 

@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/buf.h"
+
 /* jansson's own depth limit is 2048 levels of recursion; ours is checked on the text first, so
  * that hostile nesting costs no stack at all. */
 static bool too_deep(const char *p, size_t n) {
@@ -59,6 +61,18 @@ static const char *kind_name(const json_t *j) {
                 return "null";
         }
         return "something else";
+}
+
+int json_put_str(struct buf *out, const char *s) {
+        int r = buf_puts(out, "\"");
+        for (; *s && r >= 0; s++) {
+                unsigned char c = (unsigned char) *s;
+                if (c == '"' || c == '\\' || c < 0x20)
+                        r = buf_printf(out, "\\u%04x", c);
+                else
+                        r = buf_append(out, s, 1);
+        }
+        return r < 0 ? r : buf_puts(out, "\"");
 }
 
 /* 1: *ret is the member; 0: not there (and not required); negative: error. */

@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/error.h"
 
@@ -40,6 +41,9 @@ int json_read_str_map(const json_t *obj, const char *key, size_t max_items, size
 
 /* -EINVAL naming the first key of obj that is not in the NULL-terminated list. */
 int json_only_keys(const json_t *obj, const char *const *keys, struct error *err);
+
+/* Appends s (UTF-8) as a JSON string, for texts that shall not be put into a json_t, whose memory cannot be wiped. */
+int json_put_str(struct buf *out, const char *s);
 
 /* Compact dump, malloc'd; NULL on failure. */
 char *json_to_str(const json_t *j);

@@ -32,6 +32,7 @@ enum conf_kind {
         KIND_OPT_PATH, /* the same, or empty */
         KIND_LISTEN,  /* IP:PORT */
         KIND_HOST,    /* host name or empty */
+        KIND_USER,    /* name of a user of this host, or empty */
         KIND_BOOL,
         KIND_U32,
         KIND_SIZE,    /* bytes, with a unit */
@@ -80,6 +81,11 @@ static const struct conf_key conf_keys[] = {
         { "egress", "trust_store", KIND_PATH, AT(trust_store), 1, CONF_STR_MAX, "/etc/ssl/certs/ca-certificates.crt", NULL },
         { "egress", "resolv_conf", KIND_PATH, AT(resolv_conf), 1, CONF_STR_MAX, "/etc/resolv.conf", NULL },
         { "egress", "open", KIND_RANGES, AT(open_ranges), 0, CONF_STR_MAX, "", NULL },
+        { "credentials", "commands", KIND_PATH, AT(token_commands), 1, CONF_STR_MAX, "/etc/cspace/credentials.d", NULL },
+        { "credentials", "user", KIND_USER, AT(token_user), 0, 31, "", NULL },
+        { "credentials", "open", KIND_RANGES, AT(token_open), 0, CONF_STR_MAX, "", NULL },
+        { "credentials", "timeout", KIND_SECONDS, AT(token_timeout_s), 1, 300, "30s", NULL },
+
         { "audit", "sandbox", KIND_SIZE, AT(audit_sandbox_bytes), 64ULL << 10, 1ULL << 40, "64M", NULL },
         { "audit", "total", KIND_SIZE, AT(audit_total_bytes), 1ULL << 20, 1ULL << 44, "4G", NULL },
         { "audit", "keep", KIND_SECONDS, AT(audit_keep_s), 0, 10ULL * 365 * 86400, "7d", NULL },
@@ -154,6 +160,14 @@ static int set_host(const struct conf_key *k, char *dst, const char *v, struct e
         if (strspn(v, "abcdefghijklmnopqrstuvwxyz0123456789-.") != n || v[0] == '.' || v[0] == '-')
                 return error_set(err, -EINVAL, "\"%s\" is not a host name in lower case", v);
         return str_copy(dst, CONF_STR_MAX + 1, v);
+}
+
+static int set_user(const struct conf_key *k, char *dst, const char *v, struct error *err) {
+        size_t n = strlen(v);
+
+        if (n > k->max || strspn(v, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-") != n || v[0] == '-' || v[0] == '.')
+                return error_set(err, -EINVAL, "\"%s\" is not the name of a user", v);
+        return str_copy(dst, k->max + 1, v);
 }
 
 static int set_ranges(char *dst, const char *v, struct error *err) {
@@ -283,6 +297,8 @@ static int conf_key_set(struct conf *c, const struct conf_key *k, const char *v,
                 return set_listen(conf_at(c, k), v, err);
         case KIND_HOST:
                 return set_host(k, conf_at(c, k), v, err);
+        case KIND_USER:
+                return set_user(k, conf_at(c, k), v, err);
         case KIND_RANGES:
                 return set_ranges(conf_at(c, k), v, err);
         case KIND_BOOL:
@@ -429,6 +445,7 @@ static void print_value(const struct conf *c, const struct conf_key *k, FILE *ou
         case KIND_OPT_PATH:
         case KIND_LISTEN:
         case KIND_HOST:
+        case KIND_USER:
         case KIND_RANGES:
         case KIND_ENUM:
                 fputs((const char *) at, out);

@@ -57,6 +57,11 @@ struct conf {
         char trust_store[CONF_STR_MAX + 1]; /* PEM certificates that upstream servers are verified by */
         char resolv_conf[CONF_STR_MAX + 1]; /* whose nameservers gateways ask */
         char open_ranges[CONF_STR_MAX + 1]; /* private or reserved ranges that count as public, blank-separated */
+        /* [credentials] */
+        char token_commands[CONF_STR_MAX + 1]; /* folder of the programs that provider "command" may name */
+        char token_user[32];                   /* whom they run as; "": a user that owns nothing */
+        char token_open[CONF_STR_MAX + 1];     /* as open_ranges, for token endpoints */
+        uint64_t token_timeout_s;              /* until a token must be there */
         /* [audit] */
         uint64_t audit_sandbox_bytes;       /* kept of one sandbox */
         uint64_t audit_total_bytes;         /* kept of all */

@@ -122,12 +122,18 @@ static void arm_timer(struct ipc_conn *c) {
 
 /* ---- end ----------------------------------------------------------------------------------- */
 
+/* It may have held a secret. */
+static void queued_free(struct queued *q) {
+        explicit_bzero(q->body, q->p.body_n);
+        free(q);
+}
+
 static void drop_queue(struct ipc_conn *c) {
         while (c->head) {
                 struct queued *q = c->head;
                 c->head = q->next;
                 ipc_packet_close_fds(&q->p);
-                free(q);
+                queued_free(q);
         }
         c->tail = &c->head;
         c->queued_bytes = 0;
@@ -239,7 +245,7 @@ static int flush(struct ipc_conn *c) {
                         c->tail = &c->head;
                 c->queued_bytes -= sizeof *q + q->p.body_n;
                 ipc_packet_close_fds(&q->p);
-                free(q);
+                queued_free(q);
         }
         watch(c);
         return 0;

@@ -289,6 +289,16 @@
         X(STR, digest, DIGEST_LEN)  /* of the new template */                \
         X(U64, disk_bytes, 1ULL << 44)
 
+/*
+ * cspaced to cspace-rootd: starts cspace-token for a credential; the answer (empty) has one descriptor, from which what it
+ * writes can be read, up to the end of file (docs/architecture.md, "Tokens"). For "oauth2" fds[0] is a sealed memfd with the
+ * request, which goes to the program unread. EALREADY: one runs for this credential; EAGAIN: too many on this host.
+ */
+#define IPC_TOKEN_FIELDS(X)                                                  \
+        X(STR, credential, 64)                                               \
+        X(STR, provider, 15)        /* "oauth2" or "command" */              \
+        X(STR, command, 64)         /* a name in [credentials] commands; "" with oauth2 */
+
 #define IPC_MESSAGES(M)                          \
         M(ERROR, error)                          \
         M(OK, ok)                                \
@@ -334,7 +344,8 @@
         M(GW_NAMES, gw_names)                    \
         M(HISTORY, history)                      \
         M(PUBLISH, publish)                      \
-        M(PUBLISHED, published)
+        M(PUBLISHED, published)                  \
+        M(TOKEN, token)
 
 enum ipc_type {
         IPC_NONE = 0,

@@ -70,7 +70,7 @@ def libexec():
     d = tempfile.mkdtemp(prefix='lx-')
     os.chmod(d, 0o755)
     for name in ('warden/cspace-warden', 'warden/ropen.so', 'agent/cspace-agent', 'daemon/cspaced', 'rootd/cspace-rootd', 'gateway/cspace-gateway',
-                 'history/cspace-history'):
+                 'history/cspace-history', 'token/cspace-token'):
         path = os.path.join(BUILD, 'src', name)
         if not os.path.exists(path):
             pytest.skip(f'{path} is not built')

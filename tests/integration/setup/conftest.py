@@ -14,7 +14,7 @@ import pytest
 TOP = os.path.abspath(os.path.join(os.path.dirname(__file__), '..', '..', '..'))
 BUILD = os.environ.get('CSPACE_BUILD', os.path.join(TOP, 'build', 'test-gcc'))
 PROGRAMS = {'cspaced': 'daemon', 'cspace-rootd': 'rootd', 'cspace-warden': 'warden', 'ropen.so': 'warden', 'cspace-builder': 'builder',
-            'cspace-history': 'history', 'cspace-agent': 'agent'}
+            'cspace-history': 'history', 'cspace-token': 'token', 'cspace-agent': 'agent'}
 
 
 def free_port():
