@@ -24,6 +24,10 @@
 
 static const char *file, *expires;
 static struct {
+        const char *url, *client, *scope, *audience, *auth, *command;
+        bool token;
+} p;
+static struct {
         struct opt_list hosts, methods, paths;
         const char *header, *basic, *query, *expires, *env, *id;
         uint64_t rate, burst, uses;
@@ -94,23 +98,88 @@ static int read_secret(char secret[SECRET_MAX + 3]) {
         return read_all(file ? fd : STDIN_FILENO, secret);
 }
 
+/* {"secret": ...}; NULL: told why. */
+static json_t *secret_body(void) {
+        char secret[SECRET_MAX + 3];
+        int r = read_secret(secret);
+
+        if (r < 0) {
+                (void) cli_usage("the secret cannot be read: %s", r == -EFBIG ? "it is too long" : strerror(-r));
+                return NULL;
+        }
+        json_t *body = json_pack("{s:s}", "secret", secret);
+        explicit_bzero(secret, sizeof secret);
+        if (!body)
+                (void) cli_usage("the secret is not UTF-8");
+        return body;
+}
+
+static int check_provider(void) {
+        if (p.command && (p.url || file || expires))
+                return cli_usage("--command takes no secret, and no option for one");
+        if (p.url && (!p.client || expires))
+                return cli_usage("--oauth2 needs --client-id, and has no --expires");
+        if (!p.url && (p.client || p.scope || p.audience || p.auth))
+                return cli_usage("--client-id, --scope, --audience and --client-auth are for --oauth2");
+        return 0;
+}
+
+static int put_oauth2(json_t *body) {
+        _cleanup_json_ json_t *more = json_pack("{s:s, s:s, s:s, s:s*, s:s*, s:s*}", "provider", "oauth2", "token_url", p.url, "client_id",
+                                                p.client, "scope", p.scope, "audience", p.audience, "auth", p.auth);
+
+        return more ? json_object_update(body, more) : cli_usage("an option is not UTF-8");
+}
+
+/* Stored it is; that there is no token may be the other side's fault. */
+static void note_failure(const json_t *answer) {
+        const json_t *token = json_object_get(answer, "token");
+
+        if (str_eq(json_string_value(json_object_get(token, "state")), "failed"))
+                cli_note("the credential is stored, but there is no token: %s", member_str(token, "reason"));
+}
+
 static int add(struct client *c, int argc, char **argv) {
         _cleanup_free_ char *name = client_escape(argv[0]), *target = mem_printf("/v1/credentials/%s", name);
         _cleanup_json_ json_t *body = NULL, *answer = NULL;
-        char secret[SECRET_MAX + 3];
         struct api_error e;
+        int r;
 
         (void) argc;
-        int r = read_secret(secret);
-        if (r < 0)
-                return cli_usage("the secret cannot be read: %s", r == -EFBIG ? "it is too long" : strerror(-r));
-        body = json_pack("{s:s}", "secret", secret);
-        explicit_bzero(secret, sizeof secret);
+        if ((r = check_provider()) != 0)
+                return r;
+        body = p.command ? json_pack("{s:s, s:s}", "provider", "command", "command", p.command) : secret_body();
         if (!body)
-                return cli_usage("the secret is not UTF-8");
+                return p.command ? cli_usage("an option is not UTF-8") : CLI_USAGE;
+        if (p.url && (r = put_oauth2(body)) != 0)
+                return r;
         if ((r = put_time(body, "expires_at", "expires", expires)) != 0)
                 return r;
         if (client_call(c, "PUT", target, body, RENEW_MS, &answer, &e) < 0)
+                return api_error_print(&e);
+        note_failure(answer);
+        if (cli()->json)
+                output_json(answer);
+        return CLI_OK;
+}
+
+/* --- credential rotate ---------------------------------------------------------------------------- */
+
+static int rotate(struct client *c, int argc, char **argv) {
+        _cleanup_free_ char *name = client_escape(argv[0]), *target = mem_printf("/v1/credentials/%s/rotate", name);
+        _cleanup_json_ json_t *body = NULL, *answer = NULL;
+        struct api_error e;
+        int r;
+
+        (void) argc;
+        if (p.token && (file || expires))
+                return cli_usage("--token takes no other option");
+        body = p.token ? json_object() : secret_body();
+        if (!body)
+                return CLI_USAGE;
+        if ((r = put_time(body, "expires_at", "expires", expires)) != 0)
+                return r;
+        if (client_call(c, "POST", target, body, RENEW_MS, &answer, &e) < 0)
                 return api_error_print(&e);
         if (cli()->json)
                 output_json(answer);
@@ -120,7 +189,7 @@ static int add(struct client *c, int argc, char **argv) {
 /* --- credential ls, rm ---------------------------------------------------------------------------- */
 
 static int ls(struct client *c, int argc, char **argv) {
-        static const char *const headers[] = { "NAME", "PROVIDER", "CREATED", "UPDATED", "EXPIRES", NULL };
+        static const char *const headers[] = { "NAME", "PROVIDER", "CREATED", "UPDATED", "EXPIRES", "TOKEN", NULL };
         _cleanup_json_ json_t *answer = NULL;
         json_t *list = NULL, *one;
         struct api_error e;
@@ -146,10 +215,17 @@ static int ls(struct client *c, int argc, char **argv) {
                 static const char *const times[] = { "created_at", "updated_at", "expires_at" };
                 table_cell(t, member_str(one, "name"));
                 table_cell(t, member_str(one, "provider"));
+                const json_t *token = json_object_get(one, "token");
                 for (size_t k = 0; k < ARRAY_SIZE(times); k++) {
-                        text_relative_rfc3339(json_string_value(json_object_get(one, times[k])), when);
+                        const json_t *from = token && k == 2 ? token : one;
+                        text_relative_rfc3339(json_string_value(json_object_get(from, times[k])), when);
                         table_cell(t, when);
                 }
+                const char *reason = json_string_value(json_object_get(token, "reason"));
+                if (token && reason)
+                        table_cellf(t, "%s: %s", member_str(token, "state"), reason);
+                else
+                        table_cell(t, token ? member_str(token, "state") : NULL);
         }
         table_print(t, stdout);
         table_free(t);
@@ -317,6 +393,7 @@ static int list_bindings(struct client *c, int argc, char **argv) {
                 return client_with(fn, argc, argv);   \
         }
 RUN(add)
+RUN(rotate)
 RUN(ls)
 RUN(rm)
 RUN(bind_one)
@@ -327,7 +404,36 @@ static const struct opt opts_add[] = {
         { "file", 0, OPT_STRING, &file, "FILE", "Read the secret from this file.", COMPLETE_FILE, 0, 0 },
         { "expires", 0, OPT_STRING, &expires, "TIME", "Use it no more from then on: 2026-01-02T03:04:05Z, or so long as 2h.",
           COMPLETE_NONE, 0, 0 },
+        { "oauth2", 0, OPT_STRING, &p.url, "URL", "Get tokens from this endpoint; the secret is the client's.", COMPLETE_NONE, 0, 0 },
+        { "client-id", 0, OPT_STRING, &p.client, "ID", "With --oauth2: who asks.", COMPLETE_NONE, 0, 0 },
+        { "scope", 0, OPT_STRING, &p.scope, "SCOPE", "With --oauth2: what for, names separated by blanks.", COMPLETE_NONE, 0, 0 },
+        { "audience", 0, OPT_STRING, &p.audience, "AUDIENCE", "With --oauth2: whom the tokens are for.", COMPLETE_NONE, 0, 0 },
+        { "client-auth", 0, OPT_STRING, &p.auth, "basic|body", "With --oauth2: where the client's secret goes; basic without it.", COMPLETE_NONE,
+          0, 0 },
+        { "command", 0, OPT_STRING, &p.command, "NAME", "Get tokens from this program of the operator's.", COMPLETE_NONE, 0, 0 },
         OPT_END,
+};
+
+static const struct opt opts_rotate[] = {
+        { "file", 0, OPT_STRING, &file, "FILE", "Read the secret from this file.", COMPLETE_FILE, 0, 0 },
+        { "expires", 0, OPT_STRING, &expires, "TIME", "Use it no more from then on: 2026-01-02T03:04:05Z, or so long as 2h.",
+          COMPLETE_NONE, 0, 0 },
+        { "token", 0, OPT_FLAG, &p.token, NULL, "Read no secret: get a new token with the one there is.", COMPLETE_NONE, 0, 0 },
+        OPT_END,
+};
+
+const struct command command_credential_rotate = {
+        .name = "credential rotate",
+        .synopsis = "[OPTION...] NAME",
+        .summary = "Another secret, or another token, for a credential that there is.",
+        .details = "When this returns, the gateways of all sandboxes with a binding for it use the new one and forget the old one.\n\n"
+                   "  cspace credential rotate api-token < token.txt",
+        .opts = opts_rotate,
+        .min_args = 1,
+        .max_args = 1,
+        .command_at = -1,
+        .args = { COMPLETE_CREDENTIAL },
+        .run = run_rotate,
 };
 
 const struct command command_credential_add = {
@@ -336,7 +442,11 @@ const struct command command_credential_add = {
         .summary = "Keep a secret on the host, or another one under the same name.",
         .details = "It is read from stdin, without its line end, stored encrypted, and never shown again. Sandboxes do not see it: `cspace "
                    "bind` has it added to requests on their way out. A new secret is in use when this returns.\n\n"
-                   "  cspace credential add api-token < token.txt",
+                   "  cspace credential add api-token < token.txt\n"
+                   "  cspace credential add --oauth2 https://login.example.com/token --client-id me crm < client-secret.txt\n"
+                   "  cspace credential add --command vault db-token\n\n"
+                   "With --oauth2 or --command what requests get is a token, which is renewed before it expires. Programs for --command lie in the"
+                   " folder that cspace.conf(5) names.",
         .opts = opts_add,
         .min_args = 1,
         .max_args = 1,

@@ -40,6 +40,7 @@ const struct command *const command_table[] = {
         &command_policy_check,
         &command_audit,
         &command_credential_add,
+        &command_credential_rotate,
         &command_credential_ls,
         &command_credential_rm,
         &command_bind,

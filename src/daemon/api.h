@@ -65,6 +65,7 @@ struct api;
         X(UNAVAILABLE, "unavailable", 503)                /* cspace-rootd not reachable, stopping */ \
         X(GATEWAY_REFUSED, "gateway_refused", 502)        /* the sandbox's gateway refused its configuration */ \
         X(GATEWAY_TIMEOUT, "gateway_timeout", 504)        /* it does not answer; what was stored it gets later */ \
+        X(CREDENTIAL_FAILED, "credential_failed", 502)    /* there is no new token; one of before stays */ \
         X(GUEST_TIMEOUT, "guest_timeout", 504)                                             \
         X(STORAGE_FULL, "storage_full", 507)
 

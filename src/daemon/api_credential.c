@@ -17,9 +17,12 @@
 #include "db.h"
 #include "egress.h"
 #include "idem.h"
+#include "policy/token_url.h"
+#include "provider.h"
 #include "sandbox_flow.h"
 
 #define TIME_MAX 40
+#define SETTING_MAX 1024
 
 static enum api_code code_of(int err) {
         switch (err) {
@@ -47,10 +50,11 @@ static void list(struct api_req *r) {
         api_reply(r, 200, json_pack("{s:o}", "credentials", credentials_to_json(r->app)));
 }
 
-/* Answered when every gateway that has the old secret has the new one. */
+/* Answered when every gateway that has the old secret has the new one, or when a token is there or cannot be had. */
 struct renewal {
         struct api_req *r;
         char name[CREDENTIAL_NAME_MAX + 1];
+        bool rotate; /* that there is no token is an error, not only a state */
         unsigned waiting;
         int err;
         struct error e;
@@ -78,10 +82,20 @@ static void on_renewed(void *arg, int err, const struct error *e) {
         renewal_part(arg, err, e);
 }
 
-static void on_stored(void *arg, int err, const struct error *e) {
+static void on_token(void *arg, int err, const struct error *e) {
         struct renewal *w = arg;
+        if (err < 0 && w->rotate && w->err >= 0) {
+                api_error(w->r, API_CREDENTIAL_FAILED, "there is no new token: %s", e->msg);
+                api_req_unref(w->r);
+                free(w);
+                return;
+        }
+        renewal_part(w, 0, NULL);
+}
+
+static void renew_everywhere(struct renewal *w) {
         struct app *app = w->r->app;
-        for (struct sandbox *s = sandbox_oldest(app), *next; err >= 0 && s; s = next) {
+        for (struct sandbox *s = sandbox_oldest(app), *next; s; s = next) {
                 struct error why = ERROR_INIT;
                 next = s->next;
                 w->waiting++;
@@ -89,24 +103,114 @@ static void on_stored(void *arg, int err, const struct error *e) {
                 if (r < 0)
                         renewal_part(w, r == -ENOENT ? 0 : r, &why); /* has no use for it */
         }
-        renewal_part(w, err, e);
+        renewal_part(w, 0, NULL);
 }
 
-static int read_secret(const json_t *b, const char **ret_secret, int64_t *ret_expires_ms, struct error *err) {
+static void on_stored(void *arg, int err, const struct error *e) {
+        struct renewal *w = arg;
+        struct app *app = w->r->app;
+        const struct credential *c = credential_find(app, w->name);
+        struct error why = ERROR_INIT;
+        if (err < 0 || !c) {
+                renewal_part(w, err, e);
+                return;
+        }
+        if (credential_provider(c) == CREDENTIAL_STATIC) {
+                renew_everywhere(w);
+                return;
+        }
+        /* Settings that changed end what was got with the old ones, or was given before. */
+        for (struct sandbox *s = w->rotate || credential_expires_ms(c) ? NULL : sandbox_oldest(app); s; s = s->next)
+                if (egress_needs(s, w->name))
+                        egress_give_secret(s, w->name);
+        int r = provider_fetch(app, w->name, on_token, w, &why);
+        if (r < 0)
+                renewal_part(w, r, &why);
+}
+
+/* ---- reading one ---------------------------------------------------------------------------- */
+
+/* A text that goes into a form: no control characters. */
+static int read_field(const json_t *b, const char *key, bool required, json_t *settings, struct error *err) {
+        const char *v = NULL;
+        int r = json_read_str(b, key, required, SETTING_MAX, &v, err);
+        if (r < 0 || !v)
+                return r;
+        if (!*v)
+                return error_set(err, -EINVAL, "\"%s\" is empty", key);
+        for (const char *p = v; *p; p++)
+                if ((unsigned char) *p < 0x20 || *p == 0x7f)
+                        return error_set(err, -EINVAL, "\"%s\" has a control character", key);
+        return json_object_set_new(settings, key, json_string(v)) < 0 ? error_set(err, -ENOMEM, "out of memory") : 0;
+}
+
+static int read_oauth2(const json_t *b, json_t *settings, struct credential_spec *spec, struct error *err) {
+        static const char *const keys[] = { "provider", "secret", "token_url", "client_id", "scope", "audience", "auth", NULL };
+        const char *auth = "basic", *url = NULL;
+        struct host host;
+        uint16_t port;
+        int r = json_only_keys(b, keys, err);
+        if (r >= 0)
+                r = json_read_str(b, "secret", true, BINDING_SECRET_MAX, &spec->secret, err);
+        if (r >= 0)
+                r = read_field(b, "client_id", true, settings, err);
+        if (r >= 0)
+                r = read_field(b, "scope", false, settings, err);
+        if (r >= 0)
+                r = read_field(b, "audience", false, settings, err);
+        if (r >= 0)
+                r = json_read_str(b, "auth", false, 8, &auth, err);
+        if (r >= 0 && !str_eq(auth, "basic") && !str_eq(auth, "body"))
+                r = error_set(err, -EINVAL, "\"auth\" must be \"basic\" or \"body\"");
+        if (r >= 0)
+                r = json_read_str(b, "token_url", true, TOKEN_URL_MAX, &url, err);
+        if (r >= 0 && (r = token_url_parse(url, &host, &port, err)) < 0)
+                r = error_wrap(err, "token_url");
+        if (r >= 0 && (json_object_set_new(settings, "token_url", json_string(url)) < 0 ||
+                       json_object_set_new(settings, "auth", json_string(auth)) < 0))
+                r = error_set(err, -ENOMEM, "out of memory");
+        return r;
+}
+
+static int read_command(const json_t *b, json_t *settings, struct error *err) {
+        static const char *const keys[] = { "provider", "command", NULL };
+        const char *command = NULL;
+        int r = json_only_keys(b, keys, err);
+        if (r >= 0)
+                r = json_read_str(b, "command", true, CREDENTIAL_NAME_MAX, &command, err);
+        if (r >= 0 && !credential_name_valid(command))
+                r = error_set(err, -EINVAL, "\"command\" is not the name of a file in the folder that the operator has set");
+        if (r >= 0 && json_object_set_new(settings, "command", json_string(command)) < 0)
+                r = error_set(err, -ENOMEM, "out of memory");
+        return r;
+}
+
+static int read_static(const json_t *b, struct credential_spec *spec, struct error *err) {
         static const char *const keys[] = { "secret", "provider", "expires_at", NULL };
-        const char *provider = "static", *expires = NULL;
-        int r = b ? json_only_keys(b, keys, err) : error_set(err, -EINVAL, "a body with \"secret\" is needed");
+        const char *expires = NULL;
+        int r = json_only_keys(b, keys, err);
         if (r >= 0)
-                r = json_read_str(b, "secret", true, BINDING_SECRET_MAX, ret_secret, err);
-        if (r >= 0)
-                r = json_read_str(b, "provider", false, 16, &provider, err);
+                r = json_read_str(b, "secret", true, BINDING_SECRET_MAX, &spec->secret, err);
         if (r >= 0)
                 r = json_read_str(b, "expires_at", false, TIME_MAX, &expires, err);
-        if (r >= 0 && !str_eq(provider, "static"))
-                r = error_set(err, -EINVAL, "\"provider\" must be \"static\"");
-        if (r >= 0 && expires && clock_parse_rfc3339(expires, ret_expires_ms) < 0)
+        if (r >= 0 && expires && clock_parse_rfc3339(expires, &spec->expires_ms) < 0)
                 r = error_set(err, -EINVAL, "\"expires_at\" is not a time such as 2026-01-02T03:04:05Z");
         return r;
+}
+
+/* settings: an empty object, filled. */
+static int read_spec(const json_t *b, json_t *settings, struct credential_spec *spec, struct error *err) {
+        const char *provider = "static";
+        int r = b ? json_read_str(b, "provider", false, 16, &provider, err)
+                  : error_set(err, -EINVAL, "a body with \"secret\" is needed");
+        if (r >= 0 && credential_provider_of(provider, &spec->provider) < 0)
+                r = error_set(err, -EINVAL, "\"provider\" must be \"static\", \"oauth2\" or \"command\"");
+        if (r < 0)
+                return r;
+        if (spec->provider == CREDENTIAL_STATIC)
+                return read_static(b, spec, err);
+        spec->settings = settings;
+        return spec->provider == CREDENTIAL_OAUTH2 ? read_oauth2(b, settings, spec, err) : read_command(b, settings, err);
 }
 
 /* Nobody's gateway may find out that it cannot be used: it would go on without any. */
@@ -119,20 +223,17 @@ static int check_users(struct app *app, const char *name, const char *secret, st
         return r;
 }
 
-static void put(struct api_req *r) {
+static void store(struct api_req *r, const struct credential_spec *spec, bool rotate) {
         struct error e = ERROR_INIT;
-        const char *secret = NULL;
-        int64_t expires_ms = 0;
-        if (read_secret(r->body, &secret, &expires_ms, &e) < 0 || check_users(r->app, r->params[0], secret, &e) < 0) {
-                api_error_err(r, API_INVALID_ARGUMENT, &e);
-                return;
-        }
         struct db_batch *b = db_batch_new();
         struct renewal *w = calloc(1, sizeof *w);
-        int rc = b && w ? credential_set(r->app, r->params[0], secret, expires_ms, b, &e) : error_set(&e, -ENOMEM, "out of memory");
+        int rc = spec->provider == CREDENTIAL_STATIC ? check_users(r->app, r->params[0], spec->secret, &e) : 0;
+        if (rc < 0)
+                rc = -EINVAL;
+        else
+                rc = b && w ? credential_set(r->app, r->params[0], spec, b, &e) : error_set(&e, -ENOMEM, "out of memory");
         if (rc >= 0) {
-                w->r = api_req_ref(r);
-                w->waiting = 1;
+                *w = (struct renewal){ .r = api_req_ref(r), .waiting = 1, .rotate = rotate };
                 (void) str_copy(w->name, sizeof w->name, r->params[0]);
                 rc = db_batch_submit(r->app->db, STEAL(b), on_stored, w);
                 if (rc < 0) {
@@ -145,6 +246,39 @@ static void put(struct api_req *r) {
                 db_batch_free(b);
                 free(w);
         }
+}
+
+static void put(struct api_req *r) {
+        struct error e = ERROR_INIT;
+        _cleanup_json_ json_t *settings = json_object();
+        struct credential_spec spec = { .secret = NULL };
+        if (read_spec(r->body, settings, &spec, &e) < 0)
+                api_error_err(r, API_INVALID_ARGUMENT, &e);
+        else
+                store(r, &spec, false);
+}
+
+/* Another secret under the settings that there are, or, without one, a new token. */
+static void rotate(struct api_req *r) {
+        static const char *const keys[] = { "secret", "expires_at", NULL };
+        struct error e = ERROR_INIT;
+        const struct credential *c = credential_find(r->app, r->params[0]);
+        if (!c) {
+                api_error(r, API_CREDENTIAL_NOT_FOUND, "credential \"%.80s\" does not exist", r->params[0]);
+                return;
+        }
+        struct credential_spec spec = { .provider = credential_provider(c), .settings = credential_settings(c) };
+        int rc = 0;
+        if (spec.provider == CREDENTIAL_STATIC)
+                rc = r->body ? read_static(r->body, &spec, &e) : error_set(&e, -EINVAL, "a body with \"secret\" is needed");
+        else if (r->body && (rc = json_only_keys(r->body, keys, &e)) >= 0)
+                rc = json_read_str(r->body, "secret", false, BINDING_SECRET_MAX, &spec.secret, &e);
+        if (rc >= 0 && spec.provider == CREDENTIAL_COMMAND && spec.secret)
+                rc = error_set(&e, -EINVAL, "a credential with a command has no secret");
+        if (rc < 0)
+                api_error_err(r, API_INVALID_ARGUMENT, &e);
+        else
+                store(r, &spec, true);
 }
 
 static void on_removed(void *arg, int err, const struct error *e) {
@@ -278,6 +412,7 @@ const struct api_route credential_routes[] = {
         { "GET", "/v1/credentials", list, API_BODY_NONE, 0 },
         { "PUT", "/v1/credentials/{name}", put, API_BODY_JSON, 0 },
         { "DELETE", "/v1/credentials/{name}", remove_one, API_BODY_NONE, 0 },
+        { "POST", "/v1/credentials/{name}/rotate", rotate, API_BODY_JSON, 0 },
         { "GET", "/v1/sandboxes/{id}/bindings", bindings_list, API_BODY_NONE, 0 },
         { "POST", "/v1/sandboxes/{id}/bindings", add_binding, API_BODY_JSON, 0 },
         { "DELETE", "/v1/sandboxes/{id}/bindings/{binding}", remove_binding, API_BODY_NONE, 0 },

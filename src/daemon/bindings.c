@@ -13,6 +13,7 @@
 #include "base/str.h"
 #include "credential.h"
 #include "policy/binding.h"
+#include "provider.h"
 
 #define ENV_NAME_MAX 128
 
@@ -113,29 +114,18 @@ bool bindings_name(const json_t *list, const char *credential) {
 
 /* ---- secrets ------------------------------------------------------------------------------- */
 
-/* Not by way of a json_t, whose memory cannot be wiped. s is UTF-8. */
-static int put_json_string(struct buf *out, const char *s) {
-        int r = buf_puts(out, "\"");
-        for (; *s && r >= 0; s++) {
-                unsigned char c = (unsigned char) *s;
-                if (c == '"' || c == '\\' || c < 0x20)
-                        r = buf_printf(out, "\\u%04x", c);
-                else
-                        r = buf_append(out, s, 1);
-        }
-        return r < 0 ? r : buf_puts(out, "\"");
-}
-
 static int write_secret(struct app *app, const char *name, bool first, struct buf *out) {
         const struct credential *c = credential_find(app, name);
         char secret[BINDING_SECRET_MAX + 1];
-        if (!c || credential_open(app, c, secret) < 0) {
-                log_error("credential \"%s\" cannot be opened; requests that need it are refused", name);
+        int r = c ? credential_open(app, c, secret) : -EBADMSG;
+        if (r < 0) {
+                if (r != -ENOENT) /* there is no token yet: it comes by itself */
+                        log_error("credential \"%s\" cannot be opened; requests that need it are refused", name);
                 return 1;
         }
-        int r = buf_printf(out, "%s\"%s\":{\"secret\":", first ? "" : ",", name);
+        r = buf_printf(out, "%s\"%s\":{\"secret\":", first ? "" : ",", name);
         if (r >= 0)
-                r = put_json_string(out, secret);
+                r = json_put_str(out, secret);
         if (r >= 0)
                 r = buf_printf(out, ",\"expires_ms\":%lld}", (long long) credential_expires_ms(c));
         explicit_bzero(secret, sizeof secret);
@@ -158,6 +148,13 @@ int bindings_write_secrets(struct app *app, const json_t *list, struct buf *out)
                 first = first && r != 0;
         }
         return r < 0 ? r : buf_puts(out, "}");
+}
+
+void bindings_want_tokens(struct app *app, const json_t *list) {
+        json_t *b;
+        size_t i;
+        json_array_foreach((json_t *) (uintptr_t) list, i, b)
+                provider_want(app, json_string_value(json_object_get(b, "credential")));
 }
 
 /* ---- use ----------------------------------------------------------------------------------- */

@@ -26,6 +26,8 @@ json_t *bindings_for_gateway(const json_t *list);
 /* Appends "secrets" of all that the list names, as a JSON object. Those that cannot be opened are left out: what needs them is
  * refused. The caller wipes out. */
 int bindings_write_secrets(struct app *app, const json_t *list, struct buf *out);
+/* A gateway has been given the list: tokens that its credentials have not yet are got (provider.h). */
+void bindings_want_tokens(struct app *app, const json_t *list);
 bool bindings_name(const json_t *list, const char *credential);
 /* Placeholders, by variable, for those that `env` does not have. */
 int bindings_add_env(const json_t *list, json_t *env);

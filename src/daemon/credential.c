@@ -13,21 +13,34 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/id.h"
+#include "base/json.h"
+#include "base/limits.h"
 #include "base/log.h"
 #include "base/str.h"
 #include "db.h"
 #include "map.h"
+#include "provider.h"
 
 #define NONCE_BYTES 12 /* NIST SP 800-38D: random, and far fewer than 2^32 under one key */
 #define TAG_BYTES 16
 #define SEALED_MAX (NONCE_BYTES + TAG_BYTES + BINDING_SECRET_MAX)
 
+struct sealed {
+        size_t n;       /* 0: none */
+        uint8_t *bytes; /* nonce, tag, ciphertext */
+};
+
 struct credential {
         char name[CREDENTIAL_NAME_MAX + 1];
         int64_t created_ms, updated_ms, expires_ms;
-        size_t sealed_n;
-        uint8_t *sealed; /* nonce, tag, ciphertext */
+        enum credential_provider provider;
+        json_t *settings;            /* NULL with STATIC */
+        struct sealed secret, token; /* token: not with STATIC */
+        int64_t token_expires_ms;
+        struct provider *runtime;
 };
+
+static const char *const provider_names[N_CREDENTIAL_PROVIDERS] = { "static", "oauth2", "command" };
 
 struct credentials {
         uint8_t key[CREDENTIAL_KEY_BYTES];
@@ -50,27 +63,50 @@ static int aes_gcm(const uint8_t *key, const char *name, bool seal, uint8_t *non
         return ok ? 0 : -EBADMSG;
 }
 
-static int seal(struct credentials *all, struct credential *c, const char *secret) {
+static void sealed_done(struct sealed *s) {
+        free(s->bytes);
+        *s = (struct sealed){ 0 };
+}
+
+static int seal(struct credentials *all, const char *name, const char *secret, struct sealed *ret) {
         size_t n = strlen(secret);
         uint8_t *out = malloc(NONCE_BYTES + TAG_BYTES + n);
         if (!out)
                 return -ENOMEM;
-        if (random_bytes(out, NONCE_BYTES) < 0 || aes_gcm(all->key, c->name, true, out, out + NONCE_BYTES, (const uint8_t *) secret, n,
+        if (random_bytes(out, NONCE_BYTES) < 0 || aes_gcm(all->key, name, true, out, out + NONCE_BYTES, (const uint8_t *) secret, n,
                                                         out + NONCE_BYTES + TAG_BYTES) < 0) {
                 free(out);
                 return -EIO;
         }
-        free(c->sealed);
-        c->sealed = out;
-        c->sealed_n = NONCE_BYTES + TAG_BYTES + n;
+        sealed_done(ret);
+        *ret = (struct sealed){ .n = NONCE_BYTES + TAG_BYTES + n, .bytes = out };
         return 0;
 }
 
-int credential_open(struct app *app, const struct credential *c, char ret[BINDING_SECRET_MAX + 1]) {
-        size_t n = c->sealed_n - NONCE_BYTES - TAG_BYTES;
-        int r = aes_gcm(app->credentials->key, c->name, false, c->sealed, c->sealed + NONCE_BYTES,
-                      c->sealed + NONCE_BYTES + TAG_BYTES, n, (uint8_t *) ret);
+static int open_sealed(struct app *app, const struct credential *c, const struct sealed *s, char ret[BINDING_SECRET_MAX + 1]) {
+        if (s->n == 0) {
+                ret[0] = 0;
+                return -ENOENT;
+        }
+        size_t n = s->n - NONCE_BYTES - TAG_BYTES;
+        int r = aes_gcm(app->credentials->key, c->name, false, s->bytes, s->bytes + NONCE_BYTES, s->bytes + NONCE_BYTES + TAG_BYTES, n,
+                      (uint8_t *) ret);
         ret[r < 0 ? 0 : n] = 0;
+        return r;
+}
+
+int credential_open_own(struct app *app, const struct credential *c, char ret[BINDING_SECRET_MAX + 1]) {
+        return open_sealed(app, c, &c->secret, ret);
+}
+
+int credential_open(struct app *app, const struct credential *c, char ret[BINDING_SECRET_MAX + 1]) {
+        return open_sealed(app, c, c->provider == CREDENTIAL_STATIC ? &c->secret : &c->token, ret);
+}
+
+int credential_set_token(struct app *app, struct credential *c, const char *token, int64_t expires_ms) {
+        int r = seal(app->credentials, c->name, token, &c->token);
+        if (r >= 0)
+                c->token_expires_ms = expires_ms;
         return r;
 }
 
@@ -87,23 +123,76 @@ const struct credential *credential_find(struct app *app, const char *name) {
 }
 
 int64_t credential_expires_ms(const struct credential *c) {
-        return c->expires_ms;
+        return c->provider == CREDENTIAL_STATIC ? c->expires_ms : c->token_expires_ms;
+}
+
+const char *credential_name(const struct credential *c) {
+        return c->name;
+}
+
+enum credential_provider credential_provider(const struct credential *c) {
+        return c->provider;
+}
+
+int credential_provider_of(const char *name, enum credential_provider *ret) {
+        for (size_t i = 0; i < N_CREDENTIAL_PROVIDERS; i++)
+                if (str_eq(name, provider_names[i])) {
+                        *ret = (enum credential_provider) i;
+                        return 0;
+                }
+        return -EINVAL;
+}
+
+const json_t *credential_settings(const struct credential *c) {
+        return c->settings;
+}
+
+struct credential *credential_find_own(struct app *app, const char *name) {
+        return app->credentials ? map_get(app->credentials->by_name, name) : NULL;
+}
+
+struct credential *credential_next(struct app *app, size_t *pos) {
+        return map_next(app->credentials->by_name, pos);
+}
+
+struct provider *credential_runtime(const struct credential *c) {
+        return c->runtime;
+}
+
+void credential_set_runtime(struct credential *c, struct provider *p) {
+        c->runtime = p;
+}
+
+static void drop_token(struct credential *c) {
+        struct provider *p = STEAL(c->runtime);
+        sealed_done(&c->token);
+        c->token_expires_ms = 0;
+        provider_free(p);
+}
+
+void credentials_stop(struct app *app) {
+        struct credential *c;
+        for (size_t pos = 0; app->credentials && (c = credential_next(app, &pos));)
+                drop_token(c);
 }
 
 static void credential_free(struct credential *c) {
         if (!c)
                 return;
-        free(c->sealed);
+        drop_token(c);
+        sealed_done(&c->secret);
+        json_decref(c->settings);
         free(c);
 }
 
-static int check(const char *name, const char *secret, struct error *err) {
-        size_t n = strlen(secret);
+static int check(const char *name, const struct credential_spec *spec, struct error *err) {
+        size_t n = spec->secret ? strlen(spec->secret) : 0;
+        size_t min = spec->provider == CREDENTIAL_STATIC ? BINDING_SECRET_MIN : 1; /* what gateways look for in answers is the token */
         if (!credential_name_valid(name))
                 return error_set(err, -EINVAL, "a credential's name is 1 to %d of A-Z a-z 0-9 . _ -, starting with a letter, a digit or _",
                                  CREDENTIAL_NAME_MAX);
-        if (n < BINDING_SECRET_MIN || n > BINDING_SECRET_MAX)
-                return error_set(err, -EINVAL, "a secret has from %d to %d bytes", BINDING_SECRET_MIN, BINDING_SECRET_MAX);
+        if (spec->secret && (n < min || n > BINDING_SECRET_MAX))
+                return error_set(err, -EINVAL, "a secret has from %zu to %d bytes", min, BINDING_SECRET_MAX);
         return 0;
 }
 
@@ -119,29 +208,57 @@ static struct credential *find_or_add(struct credentials *all, const char *name)
         return c;
 }
 
-int credential_set(struct app *app, const char *name, const char *secret, int64_t expires_ms, struct db_batch *b, struct error *err) {
+/* c stays as it is when it fails. */
+static int fill(struct credentials *all, struct credential *c, const struct credential_spec *spec, struct error *err) {
+        json_t *settings = spec->settings ? json_deep_copy(spec->settings) : NULL;
+        bool same = c->provider == spec->provider && c->created_ms;
+        if (spec->settings && !settings)
+                return error_set(err, -ENOMEM, "out of memory");
+        if (!spec->secret && spec->provider != CREDENTIAL_COMMAND && !(same && c->secret.n)) {
+                json_decref(settings);
+                return error_set(err, -EINVAL, "\"secret\" is missing");
+        }
+        int r = spec->secret ? seal(all, c->name, spec->secret, &c->secret) : 0;
+        if (r < 0) {
+                json_decref(settings);
+                return error_errno(err, r, "the secret could not be sealed");
+        }
+        if (!same || !json_equal(settings, c->settings))
+                drop_token(c);
+        if (spec->provider == CREDENTIAL_COMMAND)
+                sealed_done(&c->secret);
+        json_decref(c->settings);
+        c->settings = settings;
+        c->provider = spec->provider;
+        c->updated_ms = clock_real_ms();
+        c->created_ms = c->created_ms ? c->created_ms : c->updated_ms;
+        c->expires_ms = spec->expires_ms;
+        return 0;
+}
+
+int credential_set(struct app *app, const char *name, const struct credential_spec *spec, struct db_batch *b, struct error *err) {
         struct credentials *all = app->credentials;
-        int r = check(name, secret, err);
+        int r = check(name, spec, err);
         if (r < 0)
                 return r;
         if (!map_get(all->by_name, name) && map_count(all->by_name) >= CREDENTIALS_MAX)
                 return error_set(err, -EAGAIN, "this host has its %d credentials", CREDENTIALS_MAX);
         struct credential *c = find_or_add(all, name);
-        r = c ? seal(all, c, secret) : -ENOMEM;
+        if (!c)
+                return error_set(err, -ENOMEM, "out of memory");
+        r = fill(all, c, spec, err);
         if (r < 0) {
-                if (c && !c->sealed)
+                if (!c->created_ms)
                         credential_free(map_remove(all->by_name, name));
-                return error_errno(err, r, "the secret could not be sealed");
+                return r;
         }
-        c->updated_ms = clock_real_ms();
-        c->created_ms = c->created_ms ? c->created_ms : c->updated_ms;
-        c->expires_ms = expires_ms;
-        _cleanup_free_ char *text = malloc(base64_encoded_len(c->sealed_n) + 1);
+        _cleanup_free_ char *text = malloc(base64_encoded_len(c->secret.n) + 1);
         if (!text)
                 return error_set(err, -ENOMEM, "out of memory");
-        base64_encode(c->sealed, c->sealed_n, text);
-        db_batch_add(b, "INSERT OR REPLACE INTO credentials (name, sealed, created_ms, updated_ms, expires_ms) VALUES (?, ?, ?, ?, ?)",
-                     "ssiii", c->name, text, c->created_ms, c->updated_ms, c->expires_ms);
+        base64_encode(c->secret.bytes, c->secret.n, text);
+        db_batch_add(b, "INSERT OR REPLACE INTO credentials (name, sealed, created_ms, updated_ms, expires_ms, provider, settings)"
+                     " VALUES (?, ?, ?, ?, ?, ?, ?)",
+                     "ssiiisj", c->name, text, c->created_ms, c->updated_ms, c->expires_ms, provider_names[c->provider], c->settings);
         return 0;
 }
 
@@ -161,8 +278,13 @@ json_t *credential_to_json(const struct credential *c) {
         clock_rfc3339(c->created_ms, created);
         clock_rfc3339(c->updated_ms, updated);
         clock_rfc3339(c->expires_ms, expires);
-        return json_pack("{s:s, s:s, s:s, s:s, s:s?}", "name", c->name, "provider", "static", "created_at", created, "updated_at",
-                         updated, "expires_at", c->expires_ms ? expires : NULL);
+        json_t *j = json_pack("{s:s, s:s, s:s, s:s, s:s?}", "name", c->name, "provider", provider_names[c->provider], "created_at", created,
+                              "updated_at", updated, "expires_at", c->expires_ms ? expires : NULL);
+        if (j && c->provider != CREDENTIAL_STATIC) {
+                (void) json_object_update_missing(j, c->settings);
+                (void) json_object_set_new(j, "token", provider_to_json(c));
+        }
+        return j;
 }
 
 static int by_name(const void *a, const void *b) {
@@ -206,21 +328,32 @@ static int load_key(struct app *app, uint8_t key[CREDENTIAL_KEY_BYTES], struct e
         return r;
 }
 
+static int load_settings(struct credential *c, const char *provider, const char *text) {
+        if (credential_provider_of(provider ? provider : "", &c->provider) < 0)
+                return -EBADMSG;
+        if (c->provider == CREDENTIAL_STATIC)
+                return 0;
+        int r = text ? json_parse(text, strlen(text), LIMIT_JSON_BODY, &c->settings, NULL) : -EBADMSG;
+        return r < 0 || !json_is_object(c->settings) ? -EBADMSG : 0;
+}
+
 static int load_row(void *arg, struct db_row *row, struct error *err) {
         struct credentials *all = arg;
         const char *name = db_row_str(row, 0), *text = db_row_str(row, 1);
         size_t n = text ? strlen(text) : 0;
         struct credential *c = name && credential_name_valid(name) ? find_or_add(all, name) : NULL;
-        if (!c || n > base64_encoded_len(SEALED_MAX))
+        if (!c || n > base64_encoded_len(SEALED_MAX) || load_settings(c, db_row_str(row, 5), db_row_str(row, 6)) < 0)
                 return error_set(err, -EBADMSG, "state.db: a credential's row is damaged");
-        c->sealed = malloc(3 * n / 4 + 1);
-        ssize_t len = c->sealed ? base64_decode(text, n, c->sealed) : -ENOMEM;
-        if (len < NONCE_BYTES + TAG_BYTES + BINDING_SECRET_MIN)
-                return error_set(err, -EBADMSG, "state.db: a credential's row is damaged");
-        c->sealed_n = (size_t) len;
         c->created_ms = db_row_int(row, 2);
         c->updated_ms = db_row_int(row, 3);
         c->expires_ms = db_row_int(row, 4);
+        if (c->provider == CREDENTIAL_COMMAND)
+                return 0;
+        c->secret.bytes = malloc(3 * n / 4 + 1);
+        ssize_t len = c->secret.bytes ? base64_decode(text, n, c->secret.bytes) : -ENOMEM;
+        if (len <= NONCE_BYTES + TAG_BYTES)
+                return error_set(err, -EBADMSG, "state.db: a credential's row is damaged");
+        c->secret.n = (size_t) len;
         return 0;
 }
 
@@ -235,7 +368,7 @@ int credentials_load(struct app *app, struct credentials **ret, struct error *er
         *ret = all;
         int r = load_key(app, all->key, err);
         return r < 0 ? r : db_query(db_conn_of(app->db), load_row, all, err,
-                                    "SELECT name, sealed, created_ms, updated_ms, expires_ms FROM credentials", "");
+                                    "SELECT name, sealed, created_ms, updated_ms, expires_ms, provider, settings FROM credentials", "");
 }
 
 void credentials_free(struct credentials *all) {

@@ -69,6 +69,9 @@ static const char *const steps[] = {
         /* forks under way, and what a sandbox was forked from */
         "CREATE TABLE forks (op_id TEXT PRIMARY KEY, members TEXT NOT NULL) STRICT;"
         "ALTER TABLE sandboxes ADD COLUMN forked_from TEXT NOT NULL DEFAULT '';",
+        /* where a credential's token comes from */
+        "ALTER TABLE credentials ADD COLUMN provider TEXT NOT NULL DEFAULT 'static';"
+        "ALTER TABLE credentials ADD COLUMN settings TEXT;",
 };
 
 static int read_version(void *arg, struct db_row *row, struct error *err) {

@@ -309,6 +309,10 @@ int egress_renew(struct app *app, struct sandbox *s, const char *credential, egr
         return change(s->egress, cb, arg, err);
 }
 
+bool egress_needs(const struct sandbox *s, const char *credential) {
+        return s->egress && s->egress->state != EGRESS_OFF && bindings_name(s->egress->bindings, credential);
+}
+
 void egress_count_use(struct app *app, const char *id, const char *binding, uint64_t n) {
         struct sandbox *s = sandbox_find(app, id);
         if (s && s->egress && s->egress->bindings && bindings_count_use(s->egress->bindings, binding, n))

@@ -70,6 +70,11 @@ int egress_set_policy(struct app *app, struct sandbox *s, const json_t *policy, 
 int egress_set_bindings(struct app *app, struct sandbox *s, const json_t *list, egress_cb cb, void *arg, struct error *err);
 /* The secret of a credential is another one: cb as above, when the gateway has it. -ENOENT: the sandbox has no binding for it. */
 int egress_renew(struct app *app, struct sandbox *s, const char *credential, egress_cb cb, void *arg, struct error *err);
+/* It has a gateway, or one on its way, and a binding for the credential. */
+bool egress_needs(const struct sandbox *s, const char *credential);
+/* Its gateway gets the credential as it is now: a new token, or that there is none. One that is away gets it with
+ * its configuration. */
+void egress_give_secret(struct sandbox *s, const char *credential);
 /* Audit records say that a binding was used so often. */
 void egress_count_use(struct app *app, const char *id, const char *binding, uint64_t n);
 

@@ -25,6 +25,7 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "bindings.h"
+#include "credential.h"
 #include "db.h"
 #include "egress_internal.h"
 #include "policies.h"
@@ -232,6 +233,39 @@ static void send_config(struct egress *e) {
                 r = ipc_conn_call(e->conn, IPC_GW_CONFIG, body, n, &fd, 1, EGRESS_CONFIG_MS, on_configured, e);
         if (r < 0)
                 lost(e, err.msg[0] ? err.msg : "the gateway cannot be told anything");
+        else
+                bindings_want_tokens(e->app, e->bindings);
+}
+
+/* ---- one secret ---------------------------------------------------------------------------- */
+
+static void on_secret(void *arg, int err, const struct error *why, struct ipc_packet *p) {
+        struct egress *e = arg;
+        (void) p;
+        if (err == -ETIMEDOUT)
+                lost(e, "the gateway does not answer");
+        else if (err < 0 && err != -ECANCELED && err != -ECONNRESET && err != -ENOENT)
+                log_warn("sandbox %s: its gateway refused a secret: %s", e->s->id, why->msg);
+}
+
+/* Behind a configuration that is out already, so it is never overtaken by an older one. */
+void egress_give_secret(struct sandbox *s, const char *credential) {
+        struct egress *e = s->egress;
+        const struct credential *c = credential_find(e->app, credential);
+        struct ipc_gw_secret m = { .credential = "" };
+        char secret[BINDING_SECRET_MAX + 1] = "";
+        uint8_t body[sizeof m + BINDING_SECRET_MAX + 64];
+        size_t n;
+        if (!e->conn || !c || str_copy(m.credential, sizeof m.credential, credential) < 0)
+                return;
+        if (credential_open(e->app, c, secret) >= 0)
+                m.expires_ms = (uint64_t) credential_expires_ms(c);
+        m.secret = secret;
+        m.secret_n = strlen(secret);
+        if (ipc_gw_secret_encode(&m, body, sizeof body, &n) >= 0)
+                (void) ipc_conn_call(e->conn, IPC_GW_SECRET, body, n, NULL, 0, EGRESS_CONFIG_MS, on_secret, e);
+        explicit_bzero(secret, sizeof secret);
+        explicit_bzero(body, sizeof body);
 }
 
 void egress_push(struct egress *e) {

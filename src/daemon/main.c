@@ -309,6 +309,7 @@ static int make_parts(struct app *app, struct error *err) {
 static void free_parts(struct app *app) {
         app->stopping = true;
         attach_drop_all(app);
+        credentials_stop(app);
         api_free(app->api);
         e2b_free(app);
         settle_free(app->settle);

@@ -140,6 +140,10 @@ static bool add_credential(struct exchange *x, struct gateway *gw, const struct 
         *use = bindings_judge(gw->bindings, &q, uv_now(gw->loop), clock_real_ms());
         if (use->id)
                 (void) str_copy(x->audit.binding, sizeof x->audit.binding, use->id);
+        if (use->outcome == BINDING_DENY && use->reason == REASON_CREDENTIAL) {
+                (void) str_copy(x->credential, sizeof x->credential, use->credential);
+                ret->credential = x->credential;
+        }
         if (use->outcome == BINDING_DENY)
                 return refuse(ret, use->reason, NULL);
         if (use->outcome == BINDING_ADD && mask_new(use, &x->mask) < 0)

@@ -17,6 +17,7 @@ struct exchange {
         uint64_t start_us;
         struct policy_verdict verdict; /* rule_name is audit.rule */
         char *target;              /* for reconsidering */
+        char credential[BINDING_ID_MAX + 1]; /* refused for want of its secret */
         struct mask *mask;         /* where a secret was added: it is not told back */
         struct buf masked;         /* of a piece of the body */
         bool has_body;             /* set before the judgement */

@@ -193,7 +193,8 @@ static int submit_refusal(struct h2_pair *p, const struct refusal *r, int status
 
 void h2_refuse(struct h2_pair *p, enum policy_reason reason, const struct policy_verdict *v, const char *detail) {
         struct refusal r = { .reason = reason, .rule = v ? v->rule_name : p->x.audit.rule, .host = p->h->peer.host.name,
-                             .port = p->h->peer.port, .detail = detail };
+                             .port = p->h->peer.port, .detail = detail,
+                             .credential = reason == REASON_CREDENTIAL && p->x.credential[0] ? p->x.credential : NULL };
         int status = refusal_status(reason);
         if (p->refused || !p->guest_open)
                 return;

@@ -21,7 +21,7 @@ static const struct {
         { REASON_RESOLVE_FAILED, 502, "upstream_failed" },
         { REASON_CONNECT_FAILED, 502, "upstream_failed" },
         { REASON_TLS_UPSTREAM, 502, "upstream_failed" },
-        { REASON_CREDENTIAL, 502, "credential_unavailable" },
+        { REASON_CREDENTIAL, 503, "credential_unavailable" },
         { REASON_INTERNAL, 502, "gateway_failed" },
         { REASON_TIMEOUT, 504, "upstream_failed" },
         { REASON_LOOP, 508, "egress_denied" },
@@ -45,9 +45,9 @@ int refusal_status(enum policy_reason reason) {
 
 int refusal_body(struct buf *out, const struct refusal *r) {
         int unused;
-        _cleanup_json_ json_t *j = json_pack("{s:{s:s,s:s,s:s*,s:s*,s:i,s:s,s:s*}}", "error", "code", code_of(r->reason, &unused),
+        _cleanup_json_ json_t *j = json_pack("{s:{s:s,s:s,s:s*,s:s*,s:i,s:s*,s:s,s:s*}}", "error", "code", code_of(r->reason, &unused),
                                              "reason", policy_reason_name(r->reason), "rule", r->rule, "host", r->host, "port",
-                                             (int) r->port, "message", policy_reason_text(r->reason), "detail", r->detail);
+                                             (int) r->port, "credential", r->credential, "message", policy_reason_text(r->reason), "detail", r->detail);
         _cleanup_free_ char *text = j ? json_to_str(j) : NULL;
         if (!text)
                 return -ENOMEM;

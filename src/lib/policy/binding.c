@@ -232,6 +232,7 @@ static struct binding_use use(struct binding_use u, struct binding *b, uint64_t 
         const struct secret *s = bindings_secret(u.bindings, b->credential);
 
         u.id = b->id;
+        u.credential = b->credential;
         u.binding = b;
         if (b->expires_ms && wall_ms >= b->expires_ms)
                 return deny(u, REASON_BINDING_EXPIRED);

@@ -84,6 +84,7 @@ struct binding_use {
         enum binding_outcome outcome;
         enum policy_reason reason; /* DENY */
         const char *id;            /* of the binding, for the record; NULL with NONE, and with a misplaced placeholder */
+        const char *credential;    /* its credential; NULL where id is */
         bool touches;              /* some binding names this host: fields and target must go through the functions below */
         const struct bindings *bindings;
         const struct binding *binding;

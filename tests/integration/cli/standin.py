@@ -334,11 +334,23 @@ class Standin:
         if name == 'POST templates':
             return 202, {'operation': self.bare(self.build(parts, query, body))}
         if name == 'GET credentials':
-            return 200, {'credentials': [{'name': n, 'provider': 'static', 'created_at': rfc3339(0), 'updated_at': rfc3339(0),
-                                          'expires_at': None} for n in sorted(self.credentials)]}
-        if name == 'PUT credentials':
-            self.credentials[parts[2]] = json.loads(body)
+            def token(c):
+                if c.get('provider', 'static') == 'static':
+                    return {}
+                return {'token': {'state': 'failed', 'expires_at': None, 'reason': 'the \x1b[2Jendpoint is away'}}
+            return 200, {'credentials': [{'name': n, 'provider': c.get('provider', 'static'), 'created_at': rfc3339(0), 'updated_at': rfc3339(0),
+                                          'expires_at': None, **token(c)} for n, c in sorted(self.credentials.items())]}
+        if name == 'POST credentials' and parts[3:] == ['rotate']:
+            if parts[2] not in self.credentials:
+                raise Refused(404, 'credential_not_found', f'credential "{parts[2]}" does not exist')
+            self.credentials[parts[2]]['rotated'] = json.loads(body)
             return 200, {'name': parts[2], 'provider': 'static'}
+        if name == 'PUT credentials':
+            self.credentials[parts[2]] = c = json.loads(body)
+            answer = {'name': parts[2], 'provider': c.get('provider', 'static')}
+            if c.get('provider') == 'command':
+                answer['token'] = {'state': 'failed', 'expires_at': None, 'reason': 'there is no command "x"'}
+            return 200, answer
         if name == 'DELETE credentials':
             if self.credentials.pop(parts[2], None) is None:
                 raise Refused(404, 'credential_not_found', f'credential "{parts[2]}" does not exist')

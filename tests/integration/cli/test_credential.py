@@ -31,6 +31,34 @@ def test_add_ls_rm(cli, server, tmp_path):
     assert b'credential add' in cli('credential', 'ls').stderr
 
 
+def test_providers(cli, server):
+    r = add(cli, 'crm', SECRET, '--oauth2', 'https://login.example.com/token', '--client-id', 'me', '--scope', 'a b', '--audience', 'x', '--client-auth', 'body')
+    assert (r.returncode, r.stderr) == (0, b''), r
+    assert server.credentials['crm'] == {'provider': 'oauth2', 'token_url': 'https://login.example.com/token', 'client_id': 'me', 'scope': 'a b',
+                                         'audience': 'x', 'auth': 'body', 'secret': SECRET}
+    r = cli('credential', 'add', '--command', 'vault', 'db')
+    assert r.returncode == 0 and b'there is no command' in r.stderr  # stored all the same
+    assert server.credentials['db'] == {'provider': 'command', 'command': 'vault'}
+    table = cli('credential', 'ls').stdout
+    assert b'oauth2' in table and b'failed: the ' in table and no_controls(table)
+    n = len(server.credentials)
+    for args in (['--oauth2', 'https://a.example/'], ['--client-id', 'x'], ['--scope', 'x'], ['--command', 'x', '--oauth2', 'https://a.example/'],
+                 ['--command', 'x', '--expires', '2h'], ['--oauth2', 'https://a.example/', '--client-id', 'x', '--expires', '2h']):
+        assert add(cli, 'bad', SECRET, *args).returncode == 2, args
+    assert len(server.credentials) == n
+
+
+def test_rotate(cli, server):
+    r = cli('credential', 'rotate', 'token', input=b'long enough')
+    assert r.returncode == 125 and b'does not exist' in r.stderr
+    add(cli)
+    assert cli('credential', 'rotate', '--expires', '2030-01-01T00:00:00Z', 'token', input=b'another one\n').returncode == 0
+    assert server.credentials['token']['rotated'] == {'secret': 'another one', 'expires_at': '2030-01-01T00:00:00.000Z'}
+    assert cli('credential', 'rotate', '--token', 'token').returncode == 0
+    assert server.credentials['token']['rotated'] == {}
+    assert cli('credential', 'rotate', '--token', '--expires', '2h', 'token').returncode == 2
+
+
 def test_add_on_a_terminal(cli, server):
     ours, theirs = pty.openpty()
     p = cli.start('credential', 'add', 'token', stdin=theirs, stdout=theirs, stderr=subprocess.PIPE)
@@ -84,7 +112,7 @@ def test_bad_bind(cli, server, sandbox, args):
 
 def test_completion(cli, server, sandbox):
     server.credentials['token'] = {}
-    assert complete(cli, 'credential', '') == ['add', 'ls', 'rm']
+    assert complete(cli, 'credential', '') == ['add', 'rotate', 'ls', 'rm']
     assert complete(cli, 'credential', 'rm', '') == ['token']
     assert complete(cli, 'bind', '--host', 'a', '') == [sandbox]
     assert complete(cli, 'bind', '--host', 'a', sandbox, '') == ['token']

@@ -448,6 +448,31 @@ def history(conn, seq, m):
     ours.close()
 
 
+def token(conn, seq, m, fds):
+    """Answers with the bytes of RUN/token (`# hold`: no end comes), `%d` in them being the number of the question, and notes the
+    question in RUN/token.asked."""
+    if fds:
+        m['request'] = json.loads(os.pread(fds[0], 65536, 0))
+    with LOCK:
+        with open(os.path.join(RUN, 'token.asked'), 'a') as f:
+            f.write(json.dumps(m) + '\n')
+        with open(os.path.join(RUN, 'token.asked')) as f:
+            n = len(f.readlines())
+    with open(os.path.join(RUN, 'token'), 'rb') as f:
+        data = f.read().replace(b'%d', b'%04d' % n)
+    ours, theirs = socket.socketpair()
+    conn.reply_fd('TOKEN', seq, theirs.fileno())
+    theirs.close()
+    hold = data.endswith(b'# hold')
+    try:
+        ours.sendall(data[:-6] if hold else data)
+        if hold:
+            ours.recv(1)
+    except OSError:
+        pass
+    ours.close()
+
+
 def build(conn, seq, m, fds):
     BUILDS[m['id']] = True
     out = os.fdopen(os.dup(fds[0]), 'w', buffering=1)
@@ -541,6 +566,8 @@ def rootd_request(conn, name, seq, m, fds):
         conn.reply(name, seq)
     elif name == 'HISTORY':
         history(conn, seq, m)
+    elif name == 'TOKEN':
+        token(conn, seq, m, fds)
     elif name == 'USAGE':
         conn.reply(name, seq, 'USAGE_INFO', cpu_us=1, memory_bytes=2, disk_bytes=3, processes=4, written_ns=WRITTEN[0])
     else:

@@ -17,6 +17,7 @@ class Gateway:
     def __init__(self, path, fault):
         self.path, self.fault = path, fault
         self.configs = []   # all that was accepted, newest last
+        self.secrets = []   # GW_SECRET, newest last
         self.refused = 0
         self.peers = []     # newest configured last
         self.lock = threading.Lock()
@@ -91,6 +92,12 @@ class Gateway:
             self.generation = m['generation']
             rules = len(config.get('policy', {}).get('rules', []))
             self.send(s, name, wire.REPLY, seq, wire.encode('GW_CONFIGURED', ca_pem=CA, rules=rules))
+        elif name == 'GW_SECRET':
+            m = wire.decode(name, body)
+            secret = m['secret'] if isinstance(m['secret'], str) else m['secret'].decode()
+            with self.lock:
+                self.secrets.append([m['credential'], secret, m['expires_ms']])
+            self.send(s, name, wire.REPLY, seq, b'')
         elif name == 'GW_QUERY':
             self.send(s, name, wire.REPLY, seq,
                       wire.encode('GW_STATE', configured=1, generation=self.generation, connections=2, requests=3, bytes_out=4,
@@ -150,4 +157,4 @@ class Gateway:
             self.cut()
         if m.get('close'):
             self.close()
-        return {'configs': self.configs, 'refused': self.refused, 'peers': len(self.peers)}
+        return {'configs': self.configs, 'secrets': self.secrets, 'refused': self.refused, 'peers': len(self.peers)}

@@ -103,7 +103,9 @@ def test_other_hosts(gw):
 def test_not_there(gw):
     """Fails closed."""
     status, body, _ = gw.curl('-w', '%{http_code}', 'https://cdn-a.test/say')
-    assert status == 0 and body.endswith(b'502') and b'"credential"' in body
+    assert status == 0 and body.endswith(b'503')
+    error = json.loads(body[:-3])['error']
+    assert (error['code'], error['reason'], error['credential']) == ('credential_unavailable', 'credential', 'missing')
     assert gw.record(kind='request', host='cdn-a.test')['reason'] == 'credential'
 
 
@@ -119,7 +121,7 @@ def test_rotation(gw):
         assert f'"Bearer {value}"' in gw.lab.requests(m)[0]
     gw.call('GW_SECRET', credential='token', secret='')
     s.sendall(b'GET /app HTTP/1.1\r\nHost: web.test\r\n\r\n')
-    assert one_answer(s)[0] == 502
+    assert one_answer(s)[0] == 503
     with pytest.raises(gateway_module.ConfigError):
         gw.call('GW_SECRET', credential='nobody', secret='0123456789')
 

@@ -23,7 +23,7 @@ static void unload(struct fixture *f) {
 static void keep(struct fixture *f, const char *name, const char *secret) {
         struct error e = ERROR_INIT;
         struct db_batch *b = db_batch_new();
-        assert_int_equal(credential_set(&f->app, name, secret, 0, b, &e), 0);
+        assert_int_equal(credential_set(&f->app, name, &(struct credential_spec){ .secret = secret }, b, &e), 0);
         assert_int_equal(fixture_commit(f, b), 0);
 }
 
@@ -60,8 +60,8 @@ static void sealed(void **state) {
         struct db_batch *b = db_batch_new();
         static const char *const names[] = { "", "-a", ".a", "a b", "a/b", "\xc3\xa9" };
         for (size_t i = 0; i < ARRAY_SIZE(names); i++)
-                assert_int_equal(credential_set(&f->app, names[i], "long enough", 0, b, &e), -EINVAL);
-        assert_int_equal(credential_set(&f->app, "c", "short", 0, b, &e), -EINVAL);
+                assert_int_equal(credential_set(&f->app, names[i], &(struct credential_spec){ .secret = "long enough" }, b, &e), -EINVAL);
+        assert_int_equal(credential_set(&f->app, "c", &(struct credential_spec){ .secret = "short" }, b, &e), -EINVAL);
         assert_null(strstr(e.msg, "short"));
         assert_null(credential_find(&f->app, "c"));
         assert_int_equal(credential_remove(&f->app, "c", b), -ENOENT);
@@ -112,8 +112,59 @@ static void bound(void **state) {
         unload(f);
 }
 
+/* With a provider: what is stored is what a token is got with, and the token is in memory alone. */
+static void provided(void **state) {
+        struct fixture *f = *state;
+        struct error e = ERROR_INIT;
+        char got[BINDING_SECRET_MAX + 1];
+        load(f);
+        _cleanup_json_ json_t *one = json_pack("{s:s}", "client_id", "me"), *two = json_pack("{s:s}", "client_id", "other"),
+                              *command = json_pack("{s:s}", "command", "get");
+        struct credential_spec spec = { .provider = CREDENTIAL_OAUTH2, .secret = "abc", .settings = one };
+        struct db_batch *b = db_batch_new();
+        assert_int_equal(credential_set(&f->app, "o", &(struct credential_spec){ .provider = CREDENTIAL_OAUTH2, .settings = one }, b, &e), -EINVAL);
+        assert_null(credential_find(&f->app, "o"));
+        assert_int_equal(credential_set(&f->app, "o", &spec, b, &e), 0);
+        assert_int_equal(credential_set(&f->app, "c", &(struct credential_spec){ .provider = CREDENTIAL_COMMAND, .settings = command }, b, &e), 0);
+        assert_int_equal(fixture_commit(f, b), 0);
+        const struct credential *c = credential_find(&f->app, "o");
+        assert_int_equal(credential_open(&f->app, c, got), -ENOENT);
+        assert_int_equal(credential_open_own(&f->app, c, got), 0);
+        assert_string_equal(got, "abc");
+        assert_int_equal(credential_set_token(&f->app, credential_find_own(&f->app, "o"), "the token", 77), 0);
+        opens_as(f, "o", "the token");
+        assert_int_equal(credential_expires_ms(c), 77);
+        /* Another secret with the same settings leaves the token, other settings end it. */
+        spec.secret = "another";
+        b = db_batch_new();
+        assert_int_equal(credential_set(&f->app, "o", &spec, b, &e), 0);
+        opens_as(f, "o", "the token");
+        spec = (struct credential_spec){ .provider = CREDENTIAL_OAUTH2, .settings = two };
+        assert_int_equal(credential_set(&f->app, "o", &spec, b, &e), 0);
+        assert_int_equal(credential_open(&f->app, c, got), -ENOENT);
+        assert_int_equal(credential_open_own(&f->app, c, got), 0);
+        assert_string_equal(got, "another");
+        assert_int_equal(fixture_commit(f, b), 0);
+        unload(f);
+        load(f);
+        c = credential_find(&f->app, "o");
+        assert_int_equal(credential_provider(c), CREDENTIAL_OAUTH2);
+        assert_true(json_equal(credential_settings(c), two));
+        assert_int_equal(credential_open(&f->app, c, got), -ENOENT);
+        assert_int_equal(credential_open_own(&f->app, c, got), 0);
+        assert_int_equal(credential_provider(credential_find(&f->app, "c")), CREDENTIAL_COMMAND);
+        assert_int_equal(credential_open_own(&f->app, credential_find(&f->app, "c"), got), -ENOENT);
+        /* The secret is needed again when the provider becomes another one. */
+        b = db_batch_new();
+        assert_int_equal(credential_set(&f->app, "c", &spec, b, &e), -EINVAL);
+        assert_int_equal(credential_provider(credential_find(&f->app, "c")), CREDENTIAL_COMMAND);
+        db_batch_free(b);
+        unload(f);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
+                cmocka_unit_test_setup_teardown(provided, fixture_setup, fixture_teardown),
                 cmocka_unit_test_setup_teardown(sealed, fixture_setup, fixture_teardown),
                 cmocka_unit_test_setup_teardown(bound, fixture_setup, fixture_teardown),
         };

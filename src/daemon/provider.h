@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * Tokens of credentials whose provider is not "static". One is got when a sandbox with a placement has a binding for it,
+ * renewed before it expires for as long as that is so, and handed to the gateways of those sandboxes. A token lives in
+ * memory alone, sealed as secrets are.
+ *
+ * IDLE      nobody needs it. A token may still be there. ASKING: provider_want(), provider_fetch()
+ * ASKING    cspace-token is under way, or waits for its turn. WAITING, IDLE
+ * WAITING   for the time to renew, or after a failure for a pause that grows from 1 s to 5 min. What was got before stays in use
+ *           until it expires. ASKING, IDLE
+ */
+
+#include <jansson.h>
+
+#include "base/error.h"
+
+struct app;
+struct credential;
+struct provider;
+
+#define PROVIDER_ASKING_MAX 4        /* at one time */
+#define PROVIDER_PAUSE_MIN_MS 1000
+#define PROVIDER_PAUSE_MAX_MS 300000
+#define PROVIDER_MARGIN_MAX_MS 600000 /* a token is renewed after 4/5 of its time, but not earlier than this before its end */
+
+/* A gateway needs its token: asked for if there is none. Credentials that have no token are fine too. */
+void provider_want(struct app *app, const char *credential);
+/* A new one, now; cb (may be NULL) when it is there or cannot be had. -ENOMEM. */
+typedef void (*provider_cb)(void *arg, int err, const struct error *e);
+int provider_fetch(struct app *app, const char *credential, provider_cb cb, void *arg, struct error *err);
+/* {"state","expires_at","reason"}: new reference. */
+json_t *provider_to_json(const struct credential *c);
+
+void provider_free(struct provider *p); /* by its credential; who waits is told -ECANCELED */
