@@ -113,7 +113,7 @@ static void add_devices(struct args *a, const struct vmm_config *c, bool boot) {
         add(a, "-chardev");
         add(a, "socket,id=port,fd=%d,server=on,wait=off", QEMU_FD_PORT);
         add2(a, "-device", "virtio-serial-device,max_ports=2");
-        add2(a, "-device", "virtserialport,chardev=port,name=cspace,nr=1");
+        add2(a, "-device", "virtserialport,chardev=port,name=cspace,nr=1,id=cspace");
 
         /* A guest may write to its serial console as much as it likes: while it boots the last of
          * it is kept in memory, afterwards nothing is. */

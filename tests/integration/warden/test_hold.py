@@ -42,6 +42,13 @@ def counting(vms):
     return p
 
 
+def test_qemu_tells_when_the_guest_has_closed_its_port(counting):
+    """Of a port without an id it tells nothing, and every save would wait for as long as it may."""
+    with open(f'/proc/{counting.stub}/cmdline', encoding='utf-8') as f:
+        port = next(a for a in f.read().split('\0') if a.startswith('virtserialport,'))
+    assert any(a.startswith('id=') for a in port.split(','))
+
+
 def test_paused_and_resumed(counting):
     p = counting
     before = grows(p, 1)[-1]
