@@ -19,6 +19,7 @@
 #include "base/str.h"
 #include "boot.h"
 #include "cgroup.h"
+#include "conns.h"
 #include "gate.h"
 #include "grow.h"
 #include "metrics.h"
@@ -48,10 +49,13 @@ static void init(void *arg, struct http_x *x, struct buf *body) {
                 api_fail(x, 500, "disk_not_grown", "%s", e.msg);
                 return;
         }
+        bool before = a->identity.ready; /* it was in use when it was saved; else a template's, and nothing is connected */
         if (identity_apply(&a->identity, req, &e) < 0) {
                 api_fail(x, 400, "invalid_argument", "%s", e.msg);
                 return;
         }
+        if (before && a->identity.owns_machine && conns_probe(&e) < 0)
+                log_warn("init: %s", e.msg);
         if (a->identity.warning.code)
                 log_warn("init: %s", a->identity.warning.msg);
         a->stopping = false;

@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Forks, with real VMs."""
+import contextlib
 import os
+import socket
+import subprocess
+import threading
 
 import pytest
 
@@ -184,3 +188,56 @@ def test_a_copy_that_cannot_be_made_takes_all_with_it(host):
     assert r.status == 500 and r.json['error']['message'].startswith('copy '), r
     assert [x['id'] for x in h.get('/v1/sandboxes').json['sandboxes']] == [s]
     assert h.left()['run'] == [s] and h.sh(s, 'cat /root/file').strip() == 'x'
+
+
+ECHO = '192.0.2.77'
+
+
+@pytest.fixture
+def echo():
+    """A server outside of the sandboxes, at an address that their gateways can reach."""
+    subprocess.run(['ip', 'address', 'add', ECHO + '/32', 'dev', 'lo'], check=True)
+    listener = socket.create_server((ECHO, 0))
+    peers = []
+
+    def serve():
+        with contextlib.suppress(OSError):
+            while True:
+                c, _ = listener.accept()
+                c.sendall(b'hello\n')
+                peers.append(c)
+
+    threading.Thread(target=serve, daemon=True).start()
+    yield listener.getsockname()[1], peers
+    listener.close()
+    for c in peers:
+        c.close()
+    subprocess.run(['ip', 'address', 'del', ECHO + '/32', 'dev', 'lo'], check=True)
+
+
+def test_who_waits_for_an_answer_from_outside_is_told(host, echo):
+    """In a copy, and after a restore, a connection is gone also for who only reads from it; in the parent it stays. What is
+    connected within the sandbox stays everywhere."""
+    h, (port, peers) = host, echo
+    h.stop()
+    h.start(f'[egress]\nopen = {ECHO}\n')
+    rule = {'action': 'allow', 'cidr': [ECHO + '/32'], 'ports': [port], 'protocol': 'tcp', 'internal': True}
+    s = h.create(policy={'rules': [rule]})
+    until(lambda: h.get(f'/v1/sandboxes/{s}').json['egress']['state'] == 'active', what='gateway')
+    h.background(s, f'mkfifo /tmp/f; exec 3<>/tmp/f; nc {ECHO} {port} <&3 >/tmp/out; echo ended >>/tmp/out')
+    h.background(s, 'mkfifo /tmp/g /tmp/k; exec 3<>/tmp/g; exec 4<>/tmp/k; nc -l -p 4000 <&3 >/tmp/in & sleep 1; '
+                    'nc 10.200.0.2 4000 <&4; echo ended >>/tmp/in')
+    out = 'cat /tmp/out 2>/dev/null || true'
+    until(lambda: h.sh(s, out).split() == ['hello'], what='a connection')
+    until(lambda: h.sh(s, 'netstat -tn | grep -c ":4000.*ESTABLISHED" || true').strip() == '2', what='one within')
+    copy = fork(h, s)[0]
+    until(lambda: h.sh(copy, out).split() == ['hello', 'ended'], what='its end in the copy')
+    h.sh(copy, 'echo within >/tmp/k')
+    until(lambda: h.sh(copy, 'cat /tmp/in').split() == ['within'], what='the one within')
+    peers[0].sendall(b'still\n')
+    until(lambda: h.sh(s, out).split() == ['hello', 'still'], what='the one of the parent')
+    h.change(s, 'suspend')
+    h.change(s, 'restore')
+    until(lambda: h.sh(s, out).split() == ['hello', 'still', 'ended'], what='its end after a restore')
+    h.sh(s, 'echo within >/tmp/k')
+    until(lambda: h.sh(s, 'cat /tmp/in').split() == ['within'], what='the one within')
