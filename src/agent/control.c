@@ -58,7 +58,7 @@ static void init(void *arg, struct http_x *x, struct buf *body) {
                 log_warn("init: %s", e.msg);
         if (a->identity.warning.code)
                 log_warn("init: %s", a->identity.warning.msg);
-        a->stopping = false;
+        a->stopping = a->identity.saved = false;
         (void) cgroups_freeze(a->cgroups, false); /* a restored sandbox was stopped before it was saved */
         gate_open(a->gate);
         api_json(x, 200, json_pack("{s:s,s:s}", "bootId", a->identity.boot_id, "agentVersion", CSPACE_VERSION));
@@ -173,6 +173,7 @@ static void quiesce(void *arg, struct http_x *x, struct buf *body) {
 static void freeze(void *arg, struct http_x *x, struct buf *body) {
         struct agent *a = arg;
         (void) body;
+        a->identity.saved = true;
         int r = cgroups_freeze(a->cgroups, true);
         if (r < 0)
                 api_fail(x, 500, "not_supported", "the commands cannot be frozen: %s", strerror(-r));
@@ -189,6 +190,7 @@ static void thaw(void *arg, struct http_x *x, struct buf *body) {
                 r = identity_resync(&a->identity, req, &e);
         /* What is wrong with the request is no reason to leave the commands frozen. */
         (void) cgroups_freeze(a->cgroups, false);
+        a->identity.saved = false;
         if (r < 0)
                 api_fail(x, 400, "invalid_argument", "%s", e.msg);
         else
@@ -252,7 +254,7 @@ static void fsthaw(void *arg, struct http_x *x, struct buf *body) {
 static json_t *stats(struct agent *a) {
         json_t *j = metrics_read();
         if (j)
-                (void) json_object_set_new(j, "identified", json_boolean(a->identity.ready));
+                (void) json_object_set_new(j, "identified", json_boolean(a->identity.ready && !a->identity.saved));
         return j;
 }
 

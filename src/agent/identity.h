@@ -21,6 +21,7 @@
 
 struct identity {
         bool owns_machine; /* clock, host name, files under /etc and /run are the agent's to set */
+        bool saved; /* may have been saved since init or thaw: then these are somebody's of before */
         bool ready; /* init was called, or is not needed */
         char sandbox_id[IDENTITY_ID_MAX + 1];
         json_t *env; /* of all commands; object of strings, never NULL */

@@ -47,6 +47,7 @@ const struct command *const command_table[] = {
         &command_unbind,
         &command_bindings,
         &command_template_build,
+        &command_template_publish,
         &command_template_ls,
         &command_template_rm,
         &command_key_create,

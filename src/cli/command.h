@@ -25,7 +25,8 @@ struct command {
         int (*run)(int argc, char **argv);    /* operands (raw: name and all); returns the exit code */
 };
 
-extern const struct command command_template_build, command_template_ls, command_template_rm, command_run,
+extern const struct command command_template_build, command_template_publish, command_template_ls, command_template_rm,
+        command_run,
         command_create, command_ls, command_info, command_rm, command_pause, command_resume, command_suspend,
         command_restore, command_stop, command_start, command_wake, command_checkpoint, command_checkpoint_rm,
         command_history, command_rollback, command_fork, command_diff, command_cat, command_restore_file, command_exec, command_shell, command_cp,

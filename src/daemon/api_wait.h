@@ -25,6 +25,7 @@ void api_wait_existing(struct api_req *r, struct op *o, uint64_t wait_ms, int do
 
 extern const struct api_route sandbox_routes[], op_routes[], key_routes[], template_routes[], host_routes[],
         command_routes[], file_routes[], policy_routes[], audit_routes[], credential_routes[], checkpoint_routes[],
-        history_routes[], fork_routes[];
+        history_routes[], fork_routes[], publish_routes[];
 extern const size_t sandbox_routes_n, op_routes_n, key_routes_n, template_routes_n, host_routes_n, command_routes_n,
-        file_routes_n, policy_routes_n, audit_routes_n, credential_routes_n, checkpoint_routes_n, history_routes_n, fork_routes_n;
+        file_routes_n, policy_routes_n, audit_routes_n, credential_routes_n, checkpoint_routes_n, history_routes_n, fork_routes_n,
+        publish_routes_n;

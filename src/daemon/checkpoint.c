@@ -121,7 +121,7 @@ bool image_known(struct app *app, const char *id) {
                         if (strcmp(c->id, id) == 0)
                                 return true;
         }
-        return false;
+        return publish_uses(app, id);
 }
 
 void image_release(struct app *app, const char *id) {

@@ -236,6 +236,7 @@ static int add_routes(struct app *app, struct error *err) {
                 { command_routes, command_routes_n },   { file_routes, file_routes_n },
                 { checkpoint_routes, checkpoint_routes_n },
                 { fork_routes, fork_routes_n },
+                { publish_routes, publish_routes_n },
                 { template_routes, template_routes_n }, { op_routes, op_routes_n },
                 { key_routes, key_routes_n },           { policy_routes, policy_routes_n },
                 { audit_routes, audit_routes_n },       { credential_routes, credential_routes_n },
@@ -320,12 +321,14 @@ static void free_parts(struct app *app) {
         sandboxes_free(app, app->sandboxes);
         audit_store_free(app->audit);
         app->audit = NULL;
-        templates_free(app->templates);
+        template_builds_abandon(app);
         variants_free(app->variants);
         removals_free(app->removals);
         proxy_free(app->proxy);
         db_close(app->db);
         forks_free(app);
+        templates_free(app->templates);
+        app->templates = NULL;
         ops_free(app, app->ops);
         idems_free(app->idems);
         policies_free(app->policies);

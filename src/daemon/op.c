@@ -22,7 +22,7 @@
 static const char *const state_names[] = { "running", "succeeded", "failed" };
 static_assert(ARRAY_SIZE(state_names) == OP_STATE_MAX_);
 static const char *const kind_names[] = { "create",  "delete",  "build", "pause", "resume",
-                                         "suspend", "restore", "stop",  "start", "wake",  "checkpoint", "rollback", "fork" };
+                                         "suspend", "restore", "stop",  "start", "wake",  "checkpoint", "rollback", "fork", "publish" };
 static_assert(ARRAY_SIZE(kind_names) == OP_KIND_MAX_);
 
 struct op_log {
@@ -361,6 +361,7 @@ void op_succeed(struct app *app, struct op *o, struct db_batch *b, json_t *resul
                 return;
         }
         o->state = OP_SUCCEEDED;
+        json_decref(o->result);
         o->result = result;
         o->finished_ms = clock_real_ms();
         o->percent = 100;

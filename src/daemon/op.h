@@ -42,6 +42,7 @@ enum op_kind {
         OP_CHECKPOINT,
         OP_ROLLBACK,
         OP_FORK,
+        OP_PUBLISH,
         OP_KIND_MAX_,
 };
 const char *op_state_name(enum op_state s);

@@ -63,7 +63,7 @@ static void remove_unknown(struct app *app, const struct map *there) {
         size_t pos = 0;
         const char *id;
         while ((id = map_next(there, &pos))) {
-                if (sandbox_find_all(app, id) || variant_owns(app, id) || removal_active(app, id))
+                if (sandbox_find_all(app, id) || variant_owns(app, id) || removal_active(app, REMOVAL_PLACEMENT, id))
                         continue;
                 log_warn("sandbox %s is on this host but not in the database, removing it", id);
                 (void) removal_start(app, REMOVAL_PLACEMENT, id, NULL, NULL);
@@ -101,6 +101,8 @@ static void settle(struct pass *p, struct sandbox *s, bool there) {
         case SANDBOX_STOPPED:
                 if (there)
                         (void) removal_start(app, REMOVAL_PLACEMENT, s->id, NULL, NULL);
+                else
+                        publish_wake(app, s);
                 break;
         case SANDBOX_RUNNING:
         case SANDBOX_PAUSED:
@@ -229,7 +231,7 @@ void reconcile_start(struct app *app) {
 /* Where the rows alone say how it ended: the operation's own end may be lost with a crash, or its row. */
 static void settle_op(struct app *app, struct op *o, struct db_batch *b) {
         const struct sandbox *s = sandbox_find_all(app, o->sandbox_id);
-        if (o->kind == OP_BUILD)
+        if (o->kind == OP_BUILD || o->kind == OP_PUBLISH)
                 return; /* template_builds_interrupted() */
         if (o->kind == OP_DELETE) {
                 if (!s)

@@ -7,6 +7,7 @@
  */
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,6 +34,7 @@ struct waiter {
 struct removal {
         struct app *app;
         enum removal_kind kind;
+        char key[DIGEST_LEN + 1 + VARIANT_NAME_MAX + 8]; /* id after the kind: a build and an image may have one id */
         char id[DIGEST_LEN + 1 + VARIANT_NAME_MAX + 1];
         struct waiter *waiters;
         struct timer *retry;
@@ -41,7 +43,7 @@ struct removal {
 };
 
 struct removals {
-        struct map *by_id;
+        struct map *by_key;
 };
 
 static const uint16_t types[] = { IPC_REMOVE, IPC_BUILD_REMOVE, IPC_TEMPLATE_REMOVE, IPC_IMAGE_REMOVE,
@@ -50,7 +52,7 @@ static const uint16_t types[] = { IPC_REMOVE, IPC_BUILD_REMOVE, IPC_TEMPLATE_REM
 static void ask(void *arg);
 
 static void finish(struct removal *r) {
-        (void) map_remove(r->app->removals->by_id, r->id);
+        (void) map_remove(r->app->removals->by_key, r->key);
         while (r->waiters) {
                 struct waiter *w = r->waiters;
                 r->waiters = w->next;
@@ -120,12 +122,18 @@ static void ask(void *arg) {
         r->asked = true;
 }
 
-bool removal_active(struct app *app, const char *id) {
-        return map_get(app->removals->by_id, id) != NULL; /* ids and digests are all different */
+static struct removal *find(struct app *app, enum removal_kind kind, const char *id) {
+        char key[sizeof ((struct removal *) 0)->key];
+        (void) snprintf(key, sizeof key, "%d/%s", (int) kind, id);
+        return map_get(app->removals->by_key, key);
+}
+
+bool removal_active(struct app *app, enum removal_kind kind, const char *id) {
+        return find(app, kind, id) != NULL;
 }
 
 int removal_start(struct app *app, enum removal_kind kind, const char *id, void (*cb)(void *arg), void *arg) {
-        struct removal *r = map_get(app->removals->by_id, id);
+        struct removal *r = find(app, kind, id);
         struct waiter *w = NULL;
         if (cb) {
                 w = calloc(1, sizeof *w);
@@ -144,7 +152,8 @@ int removal_start(struct app *app, enum removal_kind kind, const char *id, void 
                 r->kind = kind;
                 r->retry_ms = RETRY_MIN_MS;
                 (void) str_copy(r->id, sizeof r->id, id);
-                if (map_put(app->removals->by_id, r->id, r) < 0) {
+                (void) snprintf(r->key, sizeof r->key, "%d/%s", (int) kind, id);
+                if (map_put(app->removals->by_key, r->key, r) < 0) {
                         free(w);
                         free(r);
                         return -ENOMEM;
@@ -162,8 +171,8 @@ int removals_new(struct app *app, struct removals **ret, struct error *err) {
         (void) app;
         struct removals *all = calloc(1, sizeof *all);
         if (all)
-                all->by_id = map_new();
-        if (!all || !all->by_id) {
+                all->by_key = map_new();
+        if (!all || !all->by_key) {
                 free(all);
                 return error_set(err, -ENOMEM, "out of memory");
         }
@@ -177,7 +186,7 @@ void removals_free(struct removals *all) {
                 return;
         size_t pos = 0;
         struct removal *r;
-        while ((r = map_next(all->by_id, &pos))) {
+        while ((r = map_next(all->by_key, &pos))) {
                 timer_cancel(r->retry);
                 while (r->waiters) {
                         struct waiter *w = r->waiters;
@@ -186,6 +195,6 @@ void removals_free(struct removals *all) {
                 }
                 free(r);
         }
-        map_free(all->by_id);
+        map_free(all->by_key);
         free(all);
 }

@@ -18,4 +18,4 @@ void removals_free(struct removals *r);
 /* cb (may be NULL) comes once it is gone, never from inside; several requests for one id are one
  * removal. id: of the placement, build or image, the digest of the template, or "<digest>/<variant>". */
 int removal_start(struct app *app, enum removal_kind kind, const char *id, void (*cb)(void *arg), void *arg);
-bool removal_active(struct app *app, const char *id);
+bool removal_active(struct app *app, enum removal_kind kind, const char *id);

@@ -76,15 +76,21 @@ int sandbox_move(struct app *app, struct sandbox *s, enum sandbox_state to) {
 
 /* ---- life ---------------------------------------------------------------------------------- */
 
+int sandbox_new_token(struct sandbox *s) {
+        uint8_t raw[SANDBOX_TOKEN_LEN / 2];
+        int r = random_bytes(raw, sizeof raw);
+        if (r >= 0)
+                str_hex(raw, sizeof raw, s->token);
+        return r;
+}
+
 struct sandbox *sandbox_alloc(struct app *app) {
         (void) app;
         struct sandbox *s = calloc(1, sizeof *s);
-        uint8_t raw[SANDBOX_TOKEN_LEN / 2];
-        if (!s || id_new(s->id) < 0 || random_bytes(raw, sizeof raw) < 0) {
+        if (!s || id_new(s->id) < 0 || sandbox_new_token(s) < 0) {
                 free(s);
                 return NULL;
         }
-        str_hex(raw, sizeof raw, s->token);
         s->created_ms = s->active_ms = clock_real_ms();
         s->rules = SANDBOX_RULES_DEFAULT;
         s->metadata = json_object();
@@ -286,9 +292,9 @@ void sandbox_row_update(const struct sandbox *s, struct db_batch *b) {
         _cleanup_json_ json_t *rules = sandbox_rules_store(&s->rules);
         db_batch_add(b,
                      "UPDATE sandboxes SET name = ?, state = ?, reason = ?, template_ref = ?, owner = ?, metadata = ?,"
-                     " env = ?, ext = ?, created_ms = ?, started_ms = ?, expires_ms = ?, image = ?, rules = ?, head = ? WHERE id = ?",
-                     "sssssjjjiiisjss", s->name, sandbox_state_name(s->state), s->reason, s->template_ref, s->owner, s->metadata,
-                     s->env, s->ext, s->created_ms, s->started_ms, s->expires_ms, s->image, rules, s->head, s->id);
+                     " env = ?, ext = ?, created_ms = ?, started_ms = ?, expires_ms = ?, image = ?, rules = ?, head = ?, token = ? WHERE id = ?",
+                     "sssssjjjiiisjsss", s->name, sandbox_state_name(s->state), s->reason, s->template_ref, s->owner, s->metadata,
+                     s->env, s->ext, s->created_ms, s->started_ms, s->expires_ms, s->image, rules, s->head, s->token, s->id);
 }
 
 void sandbox_row_delete(const struct sandbox *s, struct db_batch *b) {

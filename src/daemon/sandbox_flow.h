@@ -14,6 +14,7 @@ struct warden;
 
 /* A struct with fresh id, token and creation time, not in the table. */
 struct sandbox *sandbox_alloc(struct app *app);
+int sandbox_new_token(struct sandbox *s); /* for those who had the one before it is over */
 int sandbox_insert(struct app *app, struct sandbox *s);  /* the table holds a reference */
 void sandbox_take_out(struct app *app, struct sandbox *s); /* drops it */
 /* Any state, also POOLED and those being deleted. */
@@ -61,6 +62,12 @@ void life_fall_back(struct app *app, struct sandbox *s, const char *op_id, enum 
 void life_cancel(struct life *l, void (*done)(void *arg), void *arg);
 void life_abandon(struct life *l);
 void life_vm_ended(struct life *l, const char *reason);
+/*
+ * Image `image` (its id is the caller's) of the disk of one that has a VM, as a checkpoint takes it, for somebody else. cb comes
+ * once, maybe from inside, and not when cspaced ends; why is NULL when the image is there. -EBUSY: why not now.
+ */
+typedef void (*life_image_cb)(void *arg, enum api_code code, const char *why);
+int life_image(struct app *app, struct sandbox *s, const char *image, life_image_cb cb, void *arg, struct error *err);
 /* The running operation of the move that s is in, or NULL. */
 struct op *life_op_of(struct app *app, const struct sandbox *s);
 /* Whether `state` is what an operation of this kind is for. */

@@ -113,6 +113,8 @@ struct life {
         void *cancel_arg;
         struct ipc_image_info info;
         struct checkpoint *checkpoint; /* being made; of FORK no more than what is to be kept */
+        life_image_cb imaged;          /* a CHECKPOINT that is no checkpoint, without an operation */
+        void *imaged_arg;
         struct fork *fork;             /* FORK; not ours any more once its copies are entered */
 };
 
@@ -146,7 +148,14 @@ static void life_free(struct life *l) {
         sandbox_unref(l->s);
         free(l->checkpoint);
         fork_drop(l->fork);
+        life_image_cb imaged = l->app->stopping ? NULL : l->imaged;
+        void *arg = l->imaged_arg;
+        const enum api_code code = l->why[0] ? l->code : API_CANCELED;
+        char why[ERROR_MSG_MAX];
+        (void) snprintf(why, sizeof why, "%s", l->why[0] ? l->why : "the sandbox was deleted meanwhile");
         free(l);
+        if (imaged)
+                imaged(arg, code, why);
 }
 
 /* What is left of an image that nobody will use. */
@@ -206,7 +215,11 @@ static void end(struct life *l, enum sandbox_state state, bool good) {
         else
                 warden_free(w);
         expiry_changed(app);
+        struct sandbox *kept = sandbox_ref(s);
         life_free(l);
+        if (kept->state == SANDBOX_SUSPENDED)
+                publish_wake(app, kept);
+        sandbox_unref(kept);
 }
 
 /* The VM is gone before anything of it was saved. */
@@ -216,6 +229,8 @@ static void end_lost(struct life *l, const char *reason) {
         struct db_batch *b = db_batch_new();
         char text[ERROR_MSG_MAX];
         (void) snprintf(text, sizeof text, "%s", reason);
+        l->code = API_CHANGE_FAILED;
+        (void) snprintf(l->why, sizeof l->why, "%s", text);
         op_fail(app, op_find(app, l->op_id), b, API_CHANGE_FAILED, text);
         (void) db_batch_submit(app->db, b, NULL, NULL);
         drop_image(l);
@@ -562,6 +577,19 @@ static void on_checkpoint_row(void *arg, int err, const struct error *e) {
         sandbox_unref(s);
 }
 
+static void image_taken(struct life *l) {
+        life_image_cb imaged = STEAL(l->imaged);
+        void *arg = l->imaged_arg;
+        struct app *app = l->app;
+        struct sandbox *s = sandbox_ref(l->s);
+        bool lost = l->lost;
+        end(l, s->state, true);
+        imaged(arg, API_INTERNAL, NULL);
+        if (lost)
+                sandbox_vm_ended(app, s->id, "vm");
+        sandbox_unref(s);
+}
+
 static void checkpoint_row(struct life *l) {
         struct db_batch *b = db_batch_new();
         l->checkpoint->written_bytes = l->info.written_bytes;
@@ -627,6 +655,10 @@ static void on_row(void *arg, int err, const struct error *e) {
 }
 
 static void step_row(struct life *l) {
+        if (l->imaged) {
+                image_taken(l);
+                return;
+        }
         if (l->verb == SANDBOX_CHECKPOINT) {
                 checkpoint_row(l);
                 return;
@@ -929,6 +961,7 @@ int sandbox_change_with(struct app *app, struct sandbox *s, enum sandbox_verb ve
         int r = check(app, s, v, wake ? "wake" : v->name, err);
         if (r < 0)
                 return r;
+        s->publish_wake = false; /* somebody wants something else */
         struct db_batch *b = db_batch_new();
         struct begin *g = calloc(1, sizeof *g);
         if (!b || !g) {
@@ -978,10 +1011,32 @@ int sandbox_change(struct app *app, struct sandbox *s, enum sandbox_verb verb, c
         return sandbox_change_with(app, s, verb, &p, durable, arg, ret_op, err);
 }
 
+int life_image(struct app *app, struct sandbox *s, const char *image, life_image_cb cb, void *arg, struct error *err) {
+        static const struct verb v = { "be published", OP_PUBLISH, HAS_VM, SANDBOX_STATE_MAX_, SANDBOX_STATE_MAX_ };
+        int r = check(app, s, &v, v.name, err);
+        if (r < 0)
+                return r;
+        struct life *l = life_new(app, s, SANDBOX_CHECKPOINT, "");
+        if (l)
+                l->checkpoint = calloc(1, sizeof *l->checkpoint);
+        if (!l || !l->checkpoint) {
+                if (l)
+                        life_free(l);
+                return error_set(err, -ENOMEM, "out of memory");
+        }
+        (void) str_copy(l->image, sizeof l->image, image);
+        l->imaged = cb;
+        l->imaged_arg = arg;
+        first_step(l);
+        return 0;
+}
+
 struct op *life_op_of(struct app *app, const struct sandbox *s) {
         for (struct op *o = op_newest(app); o; o = o->prev) {
                 if (o->state != OP_RUNNING || o->kind < OP_PAUSE || strcmp(o->sandbox_id, s->id) != 0)
                         continue;
+                if (o->kind == OP_PUBLISH)
+                        continue; /* as a whole it is the template's */
                 if (o->kind == OP_FORK && !(s->life && strcmp(s->life->op_id, o->id) == 0))
                         continue; /* it concerns its copies alone */
                 return o;

@@ -83,10 +83,24 @@ int sandbox_size_check(const struct app *app, uint32_t memory_mb, uint32_t cpus,
         return 0;
 }
 
+/* A VM that ran comes back in the size that it had. */
+static void size_of(const struct app *app, const struct sandbox_params *p, const struct tmpl *t, uint32_t *memory_mb, uint32_t *cpus) {
+        *memory_mb = app->conf.memory_mb;
+        *cpus = app->conf.cpus;
+        (void) template_snapshot(t, memory_mb, cpus);
+        *memory_mb = p->memory_mb ? p->memory_mb : *memory_mb;
+        *cpus = p->cpus ? p->cpus : *cpus;
+}
+
 static int check_size(const struct app *app, const struct sandbox_params *p, const struct tmpl *t, struct error *err) {
         int r = sandbox_size_check(app, p->memory_mb, p->cpus, err);
         if (r < 0)
                 return r;
+        uint32_t memory, cpus;
+        if (template_snapshot(t, &memory, &cpus) &&
+            ((p->memory_mb && p->memory_mb != memory) || (p->cpus && p->cpus != cpus)))
+                return error_set(err, -EINVAL, "the template is of a VM that ran, with %u MiB and %u CPUs, and has no other sizes",
+                                 memory, cpus);
         if (p->disk_bytes && p->disk_bytes < t->disk_bytes)
                 return error_set(err, -EINVAL, "the disk cannot be smaller than the template's (%llu MiB)",
                                  (unsigned long long) (t->disk_bytes >> 20));
@@ -350,8 +364,7 @@ int sandbox_create(struct app *app, const struct sandbox_params *p, sandbox_dura
                 return fail(ret_code, r == -ENOMEM ? API_INTERNAL : API_INVALID_ARGUMENT, r);
         }
         s->state = SANDBOX_CREATING;
-        s->memory_mb = p->memory_mb ? p->memory_mb : app->conf.memory_mb;
-        s->cpus = p->cpus ? p->cpus : app->conf.cpus;
+        size_of(app, p, t, &s->memory_mb, &s->cpus);
         s->disk_bytes = p->disk_bytes ? p->disk_bytes : app->conf.disk_bytes > t->disk_bytes ? app->conf.disk_bytes : 0;
         struct warden *warden = NULL;
         bool warm = warm_take(app, t, s->memory_mb, s->cpus, s->disk_bytes, s->id, &warden);

@@ -304,6 +304,17 @@ struct template_defaults template_defaults(const struct tmpl *t) {
                                            .env = json_is_object(env) ? env : NULL };
 }
 
+bool template_snapshot(const struct tmpl *t, uint32_t *ret_memory_mb, uint32_t *ret_cpus) {
+        const json_t *snapshot = t ? json_object_get(t->manifest, "snapshot") : NULL;
+        uint64_t memory = 0, cpus = 0;
+        if (!json_is_object(snapshot) || json_read_u64(snapshot, "memory_mb", true, 1, LIMIT_MEMORY_MAX_MB, &memory, NULL) < 0 ||
+            json_read_u64(snapshot, "cpus", true, 1, LIMIT_CPUS_MAX, &cpus, NULL) < 0)
+                return false;
+        *ret_memory_mb = (uint32_t) memory;
+        *ret_cpus = (uint32_t) cpus;
+        return true;
+}
+
 void template_rules(const struct tmpl *t, struct sandbox_rules *r) {
         const json_t *given = t ? json_object_get(json_object_get(t->manifest, "config"), "rules") : NULL;
         if (json_is_object(given))

@@ -40,7 +40,8 @@ struct tag {
 
 struct templates;
 int templates_load(struct app *app, struct templates **ret, struct error *err);
-void templates_free(struct templates *t);
+void template_builds_abandon(struct app *app); /* cspaced ends: before what they wait for is freed */
+void templates_free(struct templates *t);     /* after the database's last callback */
 
 /* "name", "name:tag" or a digest. *ret_ref is the full "name:tag", or "" for a digest.
  * -EINVAL: not a legal reference; -ENOENT. */
@@ -89,6 +90,31 @@ struct template_build_params {
 typedef void (*template_build_cb)(void *arg, int err, const struct error *e, struct op *o);
 int template_build(struct app *app, const struct template_build_params *p, template_build_cb cb, void *arg,
                    struct op **ret, struct error *err);
+/*
+ * Publishes a sandbox as a template: its disk (checkpoint: as that has it), or for `full` disk and memory, with its programs.
+ * For the latter one with a VM is suspended, and restored if it ran; its access token is another one afterwards, since the
+ * memory has the one of before. Durable and operation as with sandbox_create(). -EALREADY as template_build().
+ */
+struct sandbox;
+struct checkpoint;
+struct sandbox_publish_params {
+        const char *ref; /* "name[:tag]" */
+        bool full;
+        const struct checkpoint *checkpoint; /* NULL: what it is now */
+        const char *owner, *idem;
+};
+int sandbox_publish(struct app *app, struct sandbox *s, const struct sandbox_publish_params *p,
+                    void (*durable)(void *arg, int err, const struct error *e), void *arg, struct op **ret_op,
+                    struct error *err);
+/* Whether something is just being published from image `id`. */
+bool publish_uses(struct app *app, const char *id);
+/* At start, of an operation that a restart interrupted: its sandbox is to run again if it did. */
+void publish_interrupted(struct app *app, const struct op *o);
+/* s has come to rest: the rest of that. */
+void publish_wake(struct app *app, struct sandbox *s);
+/* Whether it is of a VM that ran, and of which size: it can be used for no other. */
+bool template_snapshot(const struct tmpl *t, uint32_t *ret_memory_mb, uint32_t *ret_cpus);
+
 /* Drops a name, or (by digest) every name; content without a name goes away. -EBUSY: in use. cb
  * when it is done. */
 typedef void (*template_remove_cb)(void *arg, int err, const struct error *e);

@@ -32,7 +32,7 @@
 #include "removal.h"
 #include "rootd.h"
 #include "sandbox.h"
-#include "template_internal.h"
+#include "template_build_internal.h"
 #include "timer.h"
 #include "variant.h"
 #include "warm.h"
@@ -44,40 +44,12 @@
 #define BUILDS_WAITING_MAX 64
 #define MANIFEST_MAX (1024 * 1024)
 
-enum stage { QUEUED, BUILDING, COMMIT, MANIFEST, VARIANT, TAG };
-
-struct build {
-        struct app *app;
-        char id[ID_SIZE]; /* also the operation's */
-        char ref[TEMPLATE_REF_SIZE];
-        char source[16];
-        char *packages;
-        char suite[64];
-        uint64_t disk_bytes, timeout_s;
-        uint32_t memory_mb, cpus;
-        int tar_fd;
-        char *idem;
-        template_build_cb cb;
-        void *arg;
-        enum stage stage;
-        uint64_t t0_ms;
-        struct stream *progress;
-        struct buf line;
-        bool replied, eof;
-        struct timer *last_lines;
-        char digest[DIGEST_LEN + 1];
-        char said_error[ERROR_MSG_MAX], said_code[64];
-        struct tmpl *tmpl; /* pinned */
-        struct variant_wait *variant;
-        struct build *next;
-};
-
 static void start_queued(struct app *app);
 static void built(struct build *bd);
 
 /* ---- end ----------------------------------------------------------------------------------- */
 
-static void build_free(struct build *bd) {
+void build_free(struct build *bd) {
         for (struct build **at = &bd->app->templates->builds; *at; at = &(*at)->next)
                 if (*at == bd) {
                         *at = bd->next;
@@ -86,6 +58,7 @@ static void build_free(struct build *bd) {
         stream_close(bd->progress);
         timer_cancel(bd->last_lines);
         variant_wait_cancel(bd->variant);
+        publish_free(bd->app, bd->publish);
         buf_done(&bd->line);
         (void) fd_close(bd->tar_fd);
         free(bd->packages);
@@ -97,7 +70,7 @@ static void finish(struct build *bd, struct db_batch *b) {
         struct app *app = bd->app;
         struct tmpl *t = bd->tmpl;
         (void) db_batch_submit(app->db, b, NULL, NULL);
-        if (bd->stage > QUEUED)
+        if (bd->stage > QUEUED || bd->publish)
                 (void) removal_start(app, REMOVAL_BUILD, bd->id, NULL, NULL);
         build_free(bd);
         if (t) {
@@ -108,12 +81,12 @@ static void finish(struct build *bd, struct db_batch *b) {
         warm_check(app);
 }
 
-static void fail(struct build *bd, enum api_code code, const char *why) {
+void build_fail(struct build *bd, enum api_code code, const char *why) {
         if (bd->app->stopping)
                 return; /* the next cspaced says that it was interrupted */
         struct db_batch *b = db_batch_new();
         struct op *o = op_find(bd->app, bd->id);
-        log_warn("build of template %s failed: %s", bd->ref, why);
+        log_warn("template %s was not made: %s", bd->ref, why);
         if (o) {
                 op_log_append(o, why, strlen(why));
                 op_log_append(o, "\n", 1);
@@ -129,9 +102,14 @@ static void step_tag(struct build *bd) {
         struct tmpl *old = NULL;
         bd->stage = TAG;
         struct db_batch *b = db_batch_new();
+        if (bd->publish && bd->publish->full && variant_adopt(app, bd->tmpl, bd->memory_mb, bd->cpus, b) < 0) {
+                db_batch_free(b);
+                build_fail(bd, API_INTERNAL, "out of memory");
+                return;
+        }
         if (template_set_tag(app, bd->ref, bd->tmpl, b, &old) < 0) {
                 db_batch_free(b);
-                fail(bd, API_INTERNAL, "out of memory");
+                build_fail(bd, API_INTERNAL, "out of memory");
                 return;
         }
         log_info("template %s is %s", bd->ref, bd->digest);
@@ -163,7 +141,7 @@ static void on_variant(void *arg, int err, const struct error *e) {
         struct build *bd = arg;
         bd->variant = NULL;
         if (err < 0)
-                fail(bd, err == -ENOSPC ? API_STORAGE_FULL : API_BUILD_FAILED, e->msg);
+                build_fail(bd, err == -ENOSPC ? API_STORAGE_FULL : API_BUILD_FAILED, e->msg);
         else
                 step_tag(bd);
 }
@@ -174,9 +152,13 @@ static const struct variant_waiter variant_waiter = {
 static void step_variant(struct build *bd) {
         struct error e = ERROR_INIT;
         bd->stage = VARIANT;
+        if (bd->publish && bd->publish->full) {
+                step_tag(bd);
+                return;
+        }
         int r = variant_ensure(bd->app, bd->tmpl, bd->memory_mb, bd->cpus, &variant_waiter, bd, &bd->variant, &e);
         if (r < 0)
-                fail(bd, api_code_from_errno(r), e.msg);
+                build_fail(bd, api_code_from_errno(r), e.msg);
         else if (r == 1)
                 step_tag(bd);
 }
@@ -217,8 +199,10 @@ static void on_manifest(void *arg, int err, const struct error *e) {
         }
         json_decref(m->json);
         free(m);
+        if (bd->app->stopping)
+                return;
         if (err < 0)
-                fail(bd, api_code_from_errno(err), e->msg);
+                build_fail(bd, api_code_from_errno(err), e->msg);
         else
                 step_variant(bd);
 }
@@ -230,14 +214,14 @@ static void step_manifest(struct build *bd) {
         (void) snprintf(name, sizeof name, "templates/%s/manifest.json", bd->digest);
         if (!m || conf_data_path(&bd->app->conf, name, m->path, sizeof m->path) < 0) {
                 free(m);
-                fail(bd, API_INTERNAL, "out of memory");
+                build_fail(bd, API_INTERNAL, "out of memory");
                 return;
         }
         m->bd = bd;
         memcpy(m->digest, bd->digest, sizeof m->digest);
         if (db_submit(bd->app->db, manifest_work, on_manifest, m) < 0) {
                 free(m);
-                fail(bd, API_UNAVAILABLE, "the database is busy");
+                build_fail(bd, API_UNAVAILABLE, "the database is busy");
         }
 }
 
@@ -246,8 +230,10 @@ static void on_committed(void *arg, int err, const struct error *e, struct ipc_p
         struct build *bd = arg;
         if (err == -ECANCELED && bd->app->stopping)
                 return;
-        if (err < 0)
-                fail(bd, err == -ENOSPC ? API_STORAGE_FULL : API_BUILD_FAILED, e->msg);
+        if (err < 0 && bd->publish && (err == -ECONNRESET || err == -ENOTCONN))
+                publish_again(bd);
+        else if (err < 0)
+                build_fail(bd, err == -ENOSPC ? API_STORAGE_FULL : API_BUILD_FAILED, e->msg);
         else
                 step_manifest(bd);
 }
@@ -258,20 +244,27 @@ static void on_template_row(void *arg, int err, const struct error *e) {
         struct ipc_template_commit m = { 0 };
         uint8_t body[256];
         size_t n = 0;
+        if (bd->app->stopping)
+                return;
         if (err < 0) {
-                fail(bd, api_code_from_errno(err), e->msg);
+                build_fail(bd, api_code_from_errno(err), e->msg);
                 return;
         }
         (void) str_copy(m.id, sizeof m.id, bd->id);
         (void) str_copy(m.digest, sizeof m.digest, bd->digest);
+        if (bd->publish && bd->publish->full) {
+                (void) str_copy(m.engine, sizeof m.engine, rootd_engine(bd->app->rootd));
+                m.memory_mb = bd->memory_mb;
+                m.cpus = bd->cpus;
+        }
         int r = ipc_template_commit_encode(&m, body, sizeof body, &n);
         if (r >= 0)
                 r = rootd_call(bd->app->rootd, IPC_TEMPLATE_COMMIT, body, n, NULL, 0, COMMIT_TIMEOUT_MS, on_committed, bd, &own);
         if (r < 0)
-                fail(bd, api_code_from_errno(r), own.msg);
+                build_fail(bd, api_code_from_errno(r), own.msg);
 }
 
-static void step_commit(struct build *bd) {
+void build_commit(struct build *bd) {
         struct app *app = bd->app;
         bd->stage = COMMIT;
         struct op *o = op_find(app, bd->id);
@@ -279,20 +272,22 @@ static void step_commit(struct build *bd) {
                 op_progress(o, "storing the template", BUILD_SHARE, -1);
         struct tmpl *known = template_find(app, bd->digest);
         if (known && known->removing) {
-                fail(bd, API_CONFLICT, "the same content is just being removed; build it again");
+                build_fail(bd, API_CONFLICT, "the same content is just being removed; build it again");
                 return;
         }
         struct db_batch *b = db_batch_new();
+        if (bd->tmpl)
+                bd->tmpl->pins--; /* once more, after cspace-rootd was lost */
         bd->tmpl = template_add(app, bd->digest, bd->disk_bytes, b);
         if (!bd->tmpl) {
                 db_batch_free(b);
-                fail(bd, API_TOO_MANY, "this host keeps no more templates; remove some");
+                build_fail(bd, API_TOO_MANY, "this host keeps no more templates; remove some");
                 return;
         }
         bd->tmpl->pins++;
         int r = db_batch_submit(app->db, b, on_template_row, bd);
         if (r < 0)
-                fail(bd, api_code_from_errno(r), "the template could not be stored");
+                build_fail(bd, api_code_from_errno(r), "the template could not be stored");
 }
 
 /* ---- building ------------------------------------------------------------------------------ */
@@ -387,11 +382,11 @@ static void built(struct build *bd) {
         if (bd->said_error[0]) {
                 char why[ERROR_MSG_MAX + 80];
                 (void) snprintf(why, sizeof why, "%s (%s)", bd->said_error, bd->said_code[0] ? bd->said_code : "build_failed");
-                fail(bd, strcmp(bd->said_code, "no_space") == 0 ? API_STORAGE_FULL : API_BUILD_FAILED, why);
+                build_fail(bd, strcmp(bd->said_code, "no_space") == 0 ? API_STORAGE_FULL : API_BUILD_FAILED, why);
         } else if (!bd->digest[0]) {
-                fail(bd, API_BUILD_FAILED, "the builder ended without a result");
+                build_fail(bd, API_BUILD_FAILED, "the builder ended without a result");
         } else {
-                step_commit(bd);
+                build_commit(bd);
         }
 }
 
@@ -443,7 +438,7 @@ static void start(struct build *bd) {
         bd->stage = BUILDING;
         bd->t0_ms = clock_mono_ms();
         if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0) {
-                fail(bd, API_INTERNAL, "out of descriptors");
+                build_fail(bd, API_INTERNAL, "out of descriptors");
                 return;
         }
         _cleanup_fd_ int theirs = pair[1];
@@ -458,7 +453,7 @@ static void start(struct build *bd) {
                 r = ask(bd, theirs, &e);
         }
         if (r < 0) {
-                fail(bd, api_code_from_errno(r), e.msg);
+                build_fail(bd, api_code_from_errno(r), e.msg);
                 return;
         }
         bd->tar_fd = fd_close(bd->tar_fd);
@@ -469,10 +464,10 @@ static void start_queued(struct app *app) {
         if (app->stopping)
                 return;
         for (const struct build *bd = app->templates->builds; bd; bd = bd->next)
-                running += bd->stage != QUEUED;
+                running += bd->stage != QUEUED && !bd->publish;
         for (struct build *bd = app->templates->builds, *next; bd && running < app->conf.builds; bd = next) {
                 next = bd->next;
-                if (bd->stage == QUEUED && !bd->cb) { /* its row is written */
+                if (bd->stage == QUEUED && !bd->publish && !bd->cb) { /* its row is written */
                         running++;
                         start(bd);
                 }
@@ -578,11 +573,43 @@ int template_build(struct app *app, const struct template_build_params *p, templ
         return 0;
 }
 
+int build_reserve(struct app *app, const char *name, struct build **ret, struct op **ret_other, struct error *err) {
+        const struct template_build_params p = { .ref = name };
+        char ref[TEMPLATE_REF_SIZE];
+        int r = check(app, &p, ref, ret_other, err);
+        if (r < 0)
+                return r;
+        struct build *bd = calloc(1, sizeof *bd);
+        if (!bd)
+                return error_set(err, -ENOMEM, "out of memory");
+        bd->app = app;
+        bd->line = BUF_INIT(0);
+        bd->tar_fd = -EBADF;
+        memcpy(bd->ref, ref, sizeof ref);
+        struct build **end = &app->templates->builds;
+        while (*end)
+                end = &(*end)->next;
+        *end = bd;
+        *ret = bd;
+        return 0;
+}
+
 bool template_building(const struct app *app, const struct tmpl *t) {
         for (const struct build *bd = app->templates->builds; bd; bd = bd->next)
                 if (bd->tmpl == t)
                         return true;
         return false;
+}
+
+/* The database may still owe them answers: they are freed after its last one. */
+void template_builds_abandon(struct app *app) {
+        for (struct build *bd = app->templates ? app->templates->builds : NULL; bd; bd = bd->next) {
+                stream_close(bd->progress);
+                bd->progress = NULL;
+                timer_cancel(STEAL(bd->last_lines));
+                struct variant_wait *w = STEAL(bd->variant);
+                variant_wait_cancel(w);
+        }
 }
 
 void template_builds_free(struct templates *all) {
@@ -593,9 +620,13 @@ void template_builds_free(struct templates *all) {
 void template_builds_interrupted(struct app *app) {
         struct db_batch *b = db_batch_new();
         for (struct op *o = op_newest(app); o; o = o->prev) {
-                if (o->kind != OP_BUILD || o->state != OP_RUNNING)
+                if ((o->kind != OP_BUILD && o->kind != OP_PUBLISH) || o->state != OP_RUNNING)
                         continue;
-                op_fail(app, o, b, API_INTERRUPTED, "the build was interrupted by a restart of cspaced");
+                if (o->kind == OP_PUBLISH)
+                        publish_interrupted(app, o);
+                op_fail(app, o, b, API_INTERRUPTED,
+                        o->kind == OP_PUBLISH ? "cspaced was restarted; nothing was published"
+                                              : "the build was interrupted by a restart of cspaced");
                 (void) removal_start(app, REMOVAL_BUILD, o->id, NULL, NULL);
         }
         (void) db_batch_submit(app->db, b, NULL, NULL);

@@ -209,6 +209,14 @@ static void on_row(void *arg, int err, const struct error *e) {
         finish(m, err, e);
 }
 
+static void row_insert(struct variant *v, struct db_batch *b) {
+        v->created_ms = v->used_ms = clock_real_ms();
+        db_batch_add(b,
+                     "INSERT OR REPLACE INTO variants (digest, name, engine, memory_mb, cpus, created_ms)"
+                     " VALUES (?, ?, ?, ?, ?, ?)",
+                     "sssiii", v->digest, v->name, v->engine, (int64_t) v->memory_mb, (int64_t) v->cpus, v->created_ms);
+}
+
 static void on_cleared(void *arg) {
         struct making *m = arg;
         m->id[0] = 0;
@@ -222,12 +230,7 @@ static void on_cleared(void *arg) {
         }
         m->stage = ROW;
         struct db_batch *b = db_batch_new();
-        m->v->created_ms = m->v->used_ms = clock_real_ms();
-        db_batch_add(b,
-                     "INSERT OR REPLACE INTO variants (digest, name, engine, memory_mb, cpus, created_ms)"
-                     " VALUES (?, ?, ?, ?, ?, ?)",
-                     "sssiii", m->v->digest, m->v->name, m->v->engine, (int64_t) m->v->memory_mb, (int64_t) m->v->cpus,
-                     m->v->created_ms);
+        row_insert(m->v, b);
         db_batch_add(b, /* those of an earlier QEMU or command line; cspace-rootd has removed their files */
                      "DELETE FROM variants WHERE digest = ? AND engine = ? AND memory_mb = ? AND cpus = ? AND name <> ?",
                      "ssiis", m->v->digest, m->v->engine, (int64_t) m->v->memory_mb, (int64_t) m->v->cpus, m->v->name);
@@ -541,6 +544,11 @@ int variant_ensure(struct app *app, struct tmpl *t, uint32_t memory_mb, uint32_t
                 known->used_ms = clock_real_ms();
                 return 1;
         }
+        uint32_t memory, n;
+        if (template_snapshot(t, &memory, &n))
+                return error_set(err, -EINVAL, "the template is of a VM that ran, with %u MiB and %u CPUs, and %s", memory, n,
+                                 memory == memory_mb && n == cpus ? "of another QEMU than this host's: publish it again"
+                                                                  : "has no other sizes");
         struct making *m = find_making(app, v.key);
         if (!m) {
                 int r = make_room(app, t, err);
@@ -561,6 +569,18 @@ int variant_ensure(struct app *app, struct tmpl *t, uint32_t memory_mb, uint32_t
                 waiter->on_progress(arg, stages[m->stage].text, stages[m->stage].percent, -1);
         start_queued(app);
         return 0;
+}
+
+int variant_adopt(struct app *app, const struct tmpl *t, uint32_t memory_mb, uint32_t cpus, struct db_batch *b) {
+        struct variant *v = calloc(1, sizeof *v);
+        if (!v)
+                return -ENOMEM;
+        variant_names(app, v, t->digest, memory_mb, cpus);
+        row_insert(v, b);
+        int r = map_put(app->variants->known, v->key, v);
+        if (r < 0)
+                free(v);
+        return r == -EEXIST ? 0 : r;
 }
 
 bool variant_known(struct app *app, const char *digest, uint32_t memory_mb, uint32_t cpus) {

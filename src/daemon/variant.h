@@ -37,6 +37,8 @@ int variant_ensure(struct app *app, struct tmpl *t, uint32_t memory_mb, uint32_t
                    const struct variant_waiter *w, void *arg, struct variant_wait **ret, struct error *err);
 /* The making ends when nobody waits for it any more; NULL is fine. */
 void variant_wait_cancel(struct variant_wait *w);
+/* The one variant of a template that was published with its memory is there already; its row in b. */
+int variant_adopt(struct app *app, const struct tmpl *t, uint32_t memory_mb, uint32_t cpus, struct db_batch *b);
 /* At start, when rows may be written: rows of what cannot be used any more go, and their files. */
 void variants_collect(struct app *app);
 /* cspace-rootd says that it does not have it. */

@@ -556,8 +556,21 @@ def rootd_request(conn, name, seq, m, fds):
     elif name == 'BUILD_REMOVE':
         BUILDS.pop(m['id'], None)
         conn.reply(name, seq)
+    elif name == 'PUBLISH':
+        manifest = json.loads(os.pread(fds[0], 1 << 20, 0))
+        if m['image'] not in IMAGES or (m['kind'] == 'full' and IMAGES[m['image']]['kind'] != 'full'):
+            conn.error(name, seq, 2, 'there is no such image')
+            return
+        digest = hashlib.sha256(json.dumps([m['image'], m['kind'], manifest]).encode()).hexdigest()
+        BUILDS[m['id']] = digest
+        os.makedirs(os.path.join(DATA, 'templates', digest), exist_ok=True)  # where cspaced reads it
+        with open(os.path.join(DATA, 'templates', digest, 'manifest.json'), 'w') as f:
+            json.dump(manifest, f)
+        conn.reply(name, seq, 'PUBLISHED', digest=digest, disk_bytes=8 << 20)
     elif name == 'TEMPLATE_COMMIT':
         TEMPLATES.add(m['digest'])
+        if m['engine']:
+            VARIANTS.add((m['digest'], f"{m['engine']}-{m['memory_mb']}m-{m['cpus']}c"))
         conn.reply(name, seq)
     elif name == 'TEMPLATE_REMOVE':
         TEMPLATES.discard(m['digest'])
