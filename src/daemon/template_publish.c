@@ -391,11 +391,14 @@ int sandbox_publish(struct app *app, struct sandbox *s, const struct sandbox_pub
                     void (*durable)(void *arg, int err, const struct error *e), void *arg, struct op **ret_op,
                     struct error *err) {
         struct build *bd;
-        int r = check(s, p, err);
-        if (r >= 0)
-                r = build_reserve(app, p->ref, &bd, ret_op, err);
+        int r = build_reserve(app, p->ref, &bd, ret_op, err);
         if (r < 0)
                 return r;
+        r = check(s, p, err);
+        if (r < 0) {
+                build_free(bd);
+                return r;
+        }
         struct begin *g = calloc(1, sizeof *g);
         r = g ? fill(bd, s, p) : -ENOMEM;
         if (r >= 0) {
