@@ -76,6 +76,7 @@ int e2b_init(struct app *app, struct error *err) {
                 size_t n;
         } tables[] = {
                 { e2b_info_routes, e2b_info_routes_n },
+                { e2b_snapshot_routes, e2b_snapshot_routes_n },
                 { e2b_unsupported_routes, e2b_unsupported_routes_n },
                 { e2b_sandbox_routes, e2b_sandbox_routes_n },
                 { e2b_egress_routes, e2b_egress_routes_n },

@@ -24,6 +24,30 @@ struct e2b {
 struct sandbox *e2b_sandbox(struct api_req *r);
 void e2b_no_sandbox(struct api_req *r, const char *id);
 
+/* --- e2b_sandbox.c: a call that waits, first for its rows to be durable, then for its operation --- */
+
+struct e2b_wait {
+        struct api_req *r;
+        struct sandbox *s; /* a reference, or NULL */
+        struct op *op;     /* set by who begins it */
+        struct op_wait *op_wait;
+        uint64_t timeout_ms;
+        void (*done)(struct e2b_wait *w, struct op *o); /* answers */
+};
+/* NULL: no memory, which has been answered. */
+struct e2b_wait *e2b_wait_new(struct api_req *r, uint64_t timeout_ms, void (*done)(struct e2b_wait *w, struct op *o));
+void e2b_wait_free(struct e2b_wait *w);
+void e2b_wait_durable(void *w, int err, const struct error *e);
+/* "timeout" of the body, in seconds. < 0: answered. */
+int e2b_read_timeout(struct api_req *r, uint64_t by_default, uint64_t *ret);
+
+/* --- e2b_snapshot.c -------------------------------------------------------------------------- */
+
+struct sandbox *e2b_snapshot(struct app *app, const char *id_or_name); /* NULL */
+/* Both answer. */
+void e2b_snapshot_delete(struct api_req *r, struct sandbox *snapshot);
+void e2b_snapshot_create(struct api_req *r, struct sandbox *snapshot, const struct sandbox_params *p);
+
 /* --- e2b_json.c: what clients see ---------------------------------------------------------- */
 
 json_t *e2b_sandbox_json(struct app *app, const struct sandbox *s);        /* answer to create, connect */
@@ -49,8 +73,8 @@ const char *e2b_traffic_token(const struct sandbox *s);
 /* --- route tables --------------------------------------------------------------------------- */
 
 extern const struct api_route e2b_sandbox_routes[], e2b_info_routes[], e2b_template_routes[], e2b_egress_routes[],
-        e2b_unsupported_routes[];
-extern const size_t e2b_sandbox_routes_n, e2b_info_routes_n, e2b_template_routes_n, e2b_egress_routes_n, e2b_unsupported_routes_n;
+        e2b_snapshot_routes[], e2b_unsupported_routes[];
+extern const size_t e2b_sandbox_routes_n, e2b_info_routes_n, e2b_template_routes_n, e2b_egress_routes_n, e2b_snapshot_routes_n, e2b_unsupported_routes_n;
 
 /* --- e2b_metrics.c --------------------------------------------------------------------------- */
 

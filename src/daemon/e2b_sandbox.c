@@ -72,7 +72,7 @@ static uint64_t timeout_max(const struct app *app) {
         return app->conf.ttl_max_s ? app->conf.ttl_max_s : LIMIT_TTL_MAX_S;
 }
 
-static int read_timeout(struct api_req *r, uint64_t by_default, uint64_t *ret) {
+int e2b_read_timeout(struct api_req *r, uint64_t by_default, uint64_t *ret) {
         uint64_t max = timeout_max(r->app);
 
         return read_seconds(r, "timeout", by_default < max ? by_default : max, max, ret);
@@ -80,17 +80,8 @@ static int read_timeout(struct api_req *r, uint64_t by_default, uint64_t *ret) {
 
 /* --- a call that waits: first for its rows to be durable, then for its operation -------------- */
 
-struct wait {
-        struct api_req *r;
-        struct sandbox *s;
-        struct op *op;
-        struct op_wait *op_wait;
-        uint64_t timeout_ms;
-        void (*done)(struct wait *w, struct op *o); /* answers */
-};
-
-static struct wait *wait_new(struct api_req *r, uint64_t timeout_ms, void (*done)(struct wait *w, struct op *o)) {
-        struct wait *w = calloc(1, sizeof(*w));
+struct e2b_wait *e2b_wait_new(struct api_req *r, uint64_t timeout_ms, void (*done)(struct e2b_wait *w, struct op *o)) {
+        struct e2b_wait *w = calloc(1, sizeof(*w));
 
         if (!w) {
                 api_error(r, API_INTERNAL, "no memory");
@@ -102,37 +93,37 @@ static struct wait *wait_new(struct api_req *r, uint64_t timeout_ms, void (*done
         return w;
 }
 
-static void wait_free(struct wait *w) {
+void e2b_wait_free(struct e2b_wait *w) {
         api_req_unref(w->r);
         sandbox_unref(w->s);
         free(w);
 }
 
 static void on_op_end(void *arg, struct op *o) {
-        struct wait *w = arg;
+        struct e2b_wait *w = arg;
 
         w->done(w, o);
-        wait_free(w);
+        e2b_wait_free(w);
 }
 
-static void on_durable(void *arg, int err, const struct error *e) {
-        struct wait *w = arg;
+void e2b_wait_durable(void *arg, int err, const struct error *e) {
+        struct e2b_wait *w = arg;
 
         if (err < 0) {
                 api_error_err(w->r, api_code_from_errno(err), e);
-                return wait_free(w);
+                return e2b_wait_free(w);
         }
         w->op_wait = op_wait_start(w->r->app, w->op, w->timeout_ms, on_op_end, w);
         if (!w->op_wait) {
                 api_error(w->r, API_INTERNAL, "no memory");
-                wait_free(w);
+                e2b_wait_free(w);
         }
 }
 
 /* --- create ----------------------------------------------------------------------------------- */
 
 /* The client never learns the id of a sandbox that did not start, so it is not kept for it. */
-static void create_failed(struct wait *w, const struct op *o) {
+static void create_failed(struct e2b_wait *w, const struct op *o) {
         struct error err = ERROR_INIT;
         struct op *del;
 
@@ -141,7 +132,7 @@ static void create_failed(struct wait *w, const struct op *o) {
                 (void) sandbox_delete(w->r->app, w->s, "it did not start", "", NULL, NULL, NULL, &del, &err);
 }
 
-static void create_done(struct wait *w, struct op *o) {
+static void create_done(struct e2b_wait *w, struct op *o) {
         if (o && o->state == OP_FAILED)
                 create_failed(w, o);
         else if (!o || o->state == OP_RUNNING)
@@ -165,13 +156,21 @@ static int read_create(struct api_req *r, uint64_t timeout_default, struct sandb
                 api_error_err(r, API_INVALID_ARGUMENT, &err);
                 return -EINVAL;
         }
-        if (read_timeout(r, timeout_default, &ttl) < 0)
+        if (e2b_read_timeout(r, timeout_default, &ttl) < 0)
                 return -EINVAL;
         p->env = env;
         p->metadata = metadata;
         p->ttl_s = (int64_t) ttl;
         p->owner = r->owner;
         return 0;
+}
+
+/* An id of one is nothing else; its name may be a template's too, which goes before. */
+static struct sandbox *find_snapshot(struct app *app, const char *template) {
+        char ref[TEMPLATE_REF_SIZE];
+        struct tmpl *t;
+
+        return template_resolve(app, template, &t, ref, NULL) >= 0 ? NULL : e2b_snapshot(app, template);
 }
 
 static void create(struct api_req *r, uint64_t timeout_default) {
@@ -190,12 +189,15 @@ static void create(struct api_req *r, uint64_t timeout_default) {
         }
         p.ext = ext;
         p.policy = policy;
-        struct wait *w = wait_new(r, CREATE_WAIT_MS, create_done);
+        struct sandbox *snapshot = find_snapshot(r->app, p.template);
+        if (snapshot)
+                return e2b_snapshot_create(r, snapshot, &p);
+        struct e2b_wait *w = e2b_wait_new(r, CREATE_WAIT_MS, create_done);
         if (!w)
                 return;
-        if (sandbox_create(r->app, &p, on_durable, w, &s, &op, &code, &err) < 0) {
+        if (sandbox_create(r->app, &p, e2b_wait_durable, w, &s, &op, &code, &err) < 0) {
                 api_error_err(r, code, &err);
-                return wait_free(w);
+                return e2b_wait_free(w);
         }
         w->s = sandbox_ref(s);
         w->op = op;
@@ -283,6 +285,8 @@ static void list_v2(struct api_req *r) {
             api_query_str(r, "nextToken", SANDBOX_CURSOR_SIZE - 1, &cursor) < 0)
                 return;
         f.metadata = metadata;
+        if (!f.started_after_ms)
+                f.started_after_ms = 1; /* not those that never ran: copies that are being made */
 
         struct listing l = { .app = r->app, .items = json_array() };
         f.states = (states & E2B_STATE_RUNNING ? RUNNING_BIT : 0) |
@@ -319,7 +323,7 @@ static void get_one(struct api_req *r) {
 }
 
 /* The deletion is durable and the sandbox out of reach whether or not its operation has ended. */
-static void delete_done(struct wait *w, struct op *o) {
+static void delete_done(struct e2b_wait *w, struct op *o) {
         if (o && o->state == OP_FAILED)
                 api_error(w->r, o->code, "%s", o->message);
         else
@@ -332,13 +336,13 @@ static void delete_one(struct api_req *r) {
 
         if (!s || s->state == SANDBOX_DELETING || s->state == SANDBOX_DELETED)
                 return e2b_no_sandbox(r, r->params[0]);
-        struct wait *w = wait_new(r, DELETE_WAIT_MS, delete_done);
+        struct e2b_wait *w = e2b_wait_new(r, DELETE_WAIT_MS, delete_done);
         if (!w)
                 return;
-        int n = sandbox_delete(r->app, s, "killed by a client", r->owner, NULL, on_durable, w, &w->op, &err);
+        int n = sandbox_delete(r->app, s, "killed by a client", r->owner, NULL, e2b_wait_durable, w, &w->op, &err);
         if (n < 0) {
                 api_error_err(r, api_code_from_errno(n), &err);
-                wait_free(w);
+                e2b_wait_free(w);
         }
 }
 
@@ -389,7 +393,7 @@ static void post_timeout(struct api_req *r) {
         struct sandbox *s = e2b_sandbox(r);
         uint64_t ttl = 0;
 
-        if (!s || read_timeout(r, 0, &ttl) < 0)
+        if (!s || e2b_read_timeout(r, 0, &ttl) < 0)
                 return;
         if (ttl == 0)
                 return api_error_status(r, 400, "timeout is missing");
@@ -410,7 +414,7 @@ static void post_refreshes(struct api_req *r) {
 
 /* --- pausing ---------------------------------------------------------------------------------- */
 
-static void changed(struct wait *w, const struct op *o, void (*reply)(struct api_req *r)) {
+static void changed(struct e2b_wait *w, const struct op *o, void (*reply)(struct api_req *r)) {
         if (o && o->state == OP_FAILED)
                 api_error(w->r, o->code, "%s", o->message);
         else if (!o || o->state == OP_RUNNING)
@@ -419,7 +423,7 @@ static void changed(struct wait *w, const struct op *o, void (*reply)(struct api
                 reply(w->r);
 }
 
-static void pause_done(struct wait *w, struct op *o) {
+static void pause_done(struct e2b_wait *w, struct op *o) {
         changed(w, o, reply_204);
 }
 
@@ -430,23 +434,23 @@ static void reply_resumed(struct api_req *r) {
                 api_reply(r, 201, e2b_sandbox_json(r->app, s));
 }
 
-static void resume_done(struct wait *w, struct op *o) {
+static void resume_done(struct e2b_wait *w, struct op *o) {
         changed(w, o, reply_resumed);
 }
 
-static void change(struct api_req *r, struct sandbox *s, enum sandbox_verb verb, void (*done)(struct wait *, struct op *)) {
+static void change(struct api_req *r, struct sandbox *s, enum sandbox_verb verb, void (*done)(struct e2b_wait *, struct op *)) {
         struct error err = ERROR_INIT;
-        struct wait *w = wait_new(r, CHANGE_WAIT_MS, done);
+        struct e2b_wait *w = e2b_wait_new(r, CHANGE_WAIT_MS, done);
 
         if (!w)
                 return;
-        int n = sandbox_change(r->app, s, verb, r->owner, NULL, on_durable, w, &w->op, &err);
+        int n = sandbox_change(r->app, s, verb, r->owner, NULL, e2b_wait_durable, w, &w->op, &err);
         if (n < 0) {
                 if (n == -EBUSY)
                         api_error_status(r, 409, "Sandbox \"%s\": %s", s->id, err.msg);
                 else
                         api_error_err(r, n == -EAGAIN ? API_TOO_MANY : api_code_from_errno(n), &err);
-                wait_free(w);
+                e2b_wait_free(w);
         }
 }
 
@@ -481,7 +485,7 @@ static void connect_to(struct api_req *r, uint64_t timeout_default) {
         struct sandbox *s = e2b_sandbox(r);
         uint64_t ttl;
 
-        if (!s || read_timeout(r, timeout_default, &ttl) < 0)
+        if (!s || e2b_read_timeout(r, timeout_default, &ttl) < 0)
                 return;
         if (s->state != SANDBOX_RUNNING)
                 wake(r, s, ttl);
@@ -503,7 +507,7 @@ static void resume(struct api_req *r) {
         struct sandbox *s = e2b_sandbox(r);
         uint64_t ttl;
 
-        if (!s || read_timeout(r, TIMEOUT_DEFAULT_V1, &ttl) < 0)
+        if (!s || e2b_read_timeout(r, TIMEOUT_DEFAULT_V1, &ttl) < 0)
                 return;
         if (s->state == SANDBOX_RUNNING)
                 api_error_status(r, 409, "Sandbox \"%s\" is already running", s->id);

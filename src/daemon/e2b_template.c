@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "base/str.h"
 #include "e2b_internal.h"
+#include "sandbox_flow.h"
 #include "template.h"
 
 static json_t *template_json(struct app *app, const struct tmpl *t) {
@@ -94,8 +95,11 @@ static void on_removed(void *arg, int err, const struct error *e) {
 }
 
 static void delete_one(struct api_req *r) {
+        struct sandbox *snapshot = e2b_snapshot(r->app, r->params[0]);
         struct error err = ERROR_INIT;
 
+        if (snapshot && snapshot == sandbox_find_all(r->app, r->params[0])) /* by its id alone */
+                return e2b_snapshot_delete(r, snapshot);
         if (!resolve(r))
                 return;
         int n = template_remove(r->app, r->params[0], on_removed, api_req_ref(r), &err);

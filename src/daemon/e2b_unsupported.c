@@ -12,9 +12,6 @@ static void not_yet(struct api_req *r) {
 #define NOT_YET(method, path) { method, path, not_yet, API_BODY_NONE, API_FLAG_E2B }
 
 const struct api_route e2b_unsupported_routes[] = {
-        NOT_YET("POST", "/sandboxes/{id}/fork"),
-        NOT_YET("POST", "/sandboxes/{id}/snapshots"),
-        NOT_YET("GET", "/snapshots"),
         NOT_YET("POST", "/templates"),
         NOT_YET("POST", "/v2/templates"),
         NOT_YET("POST", "/v3/templates"),

@@ -56,6 +56,7 @@ struct fork {
         struct member *members;
         unsigned n;
         bool entered, undoing, broken;
+        bool snapshot;
         enum api_code code; /* undoing: why */
         char why[ERROR_MSG_MAX];
         struct timer *retry;
@@ -188,9 +189,13 @@ static void end(struct fork *f, struct db_batch *b) {
 
 static json_t *result_of(const struct fork *f) {
         json_t *ids = json_array(), *all = f->image ? json_incref(f->image) : json_object();
+        if (f->snapshot)
+                (void) json_object_set_new(all, "snapshot", json_string(f->members[0].s->id));
         for (unsigned i = 0; i < f->n; i++)
                 (void) json_array_append_new(ids, json_string(f->members[i].s->id));
-        (void) json_object_set_new(all, "sandboxes", ids);
+        if (!f->snapshot)
+                (void) json_object_set(all, "sandboxes", ids);
+        json_decref(ids);
         return all;
 }
 
@@ -295,6 +300,7 @@ static void progress(struct fork *f, unsigned made) {
 static void pump(struct fork *f) {
         unsigned busy = 0, made = 0;
         for (unsigned i = 0; i < f->n; i++) {
+                f->members[i].made = f->members[i].made || f->snapshot; /* nothing is to be made */
                 made += f->members[i].made;
                 busy += f->members[i].started && !f->members[i].made;
         }
@@ -334,7 +340,13 @@ void fork_go(struct fork *f, const struct ipc_image_info *info) {
 
 /* ---- entering ---------------------------------------------------------------------------------- */
 
-static int check_room(struct app *app, unsigned n, struct error *err) {
+static int check_room(struct app *app, unsigned n, bool snapshot, struct error *err) {
+        if (snapshot) {
+                unsigned have = 0;
+                for (const struct sandbox *s = sandbox_oldest(app); s; s = s->next)
+                        have += s->state == SANDBOX_SNAPSHOT;
+                return have < SNAPSHOTS_MAX ? 0 : error_set(err, -EAGAIN, "this host has %u snapshots: delete some first", have);
+        }
         size_t there = sandbox_count(app, SANDBOX_ALIVE), max = app->conf.max_sandboxes;
         if (there + n > max)
                 return error_set(err, -EAGAIN, "this host has %zu of its %zu sandboxes, %u more are too many (configuration: [sandbox] max)",
@@ -342,14 +354,28 @@ static int check_room(struct app *app, unsigned n, struct error *err) {
         return 0;
 }
 
+/* Whether there is memory in it. */
+static int snapshot_note(struct sandbox *s, bool full) {
+        if (!s->ext)
+                s->ext = json_object();
+        return json_object_set_new(s->ext, "snapshotFull", json_boolean(full));
+}
+
+static bool is_full(const struct sandbox *of) {
+        return of->state == SANDBOX_SUSPENDED ||
+               (of->state == SANDBOX_SNAPSHOT && json_is_true(json_object_get(of->ext, "snapshotFull")));
+}
+
 int fork_enter(struct fork *f, const char *op_id, const char *image, bool full, struct db_batch *b, struct error *err) {
-        int r = check_room(f->app, f->n, err); /* again: taking the image took a while */
+        int r = check_room(f->app, f->n, f->snapshot, err); /* again: taking the image took a while */
         if (r < 0)
                 return r;
         json_t *ids = json_array();
         for (unsigned i = 0; i < f->n; i++) {
                 struct sandbox *s = f->members[i].s;
-                s->state = full ? SANDBOX_RESTORING : SANDBOX_STARTING;
+                s->state = f->snapshot ? SANDBOX_SNAPSHOT : full ? SANDBOX_RESTORING : SANDBOX_STARTING;
+                if (f->snapshot && snapshot_note(s, full) < 0)
+                        return error_set(err, -ENOMEM, "out of memory");
                 memcpy(s->image, image, sizeof s->image);
                 egress_fork_names(s, f->of);
                 r = sandbox_insert(f->app, s);
@@ -457,12 +483,13 @@ int sandbox_fork(struct app *app, struct sandbox *of, const struct fork_params *
         bool vm = !p->checkpoint && (of->state == SANDBOX_RUNNING || of->state == SANDBOX_PAUSED);
         int r = vm ? 0 : life_fork_check(app, of, p->checkpoint != NULL, err);
         if (r >= 0)
-                r = check_room(app, p->n, err);
+                r = check_room(app, p->n, p->snapshot, err);
         *ret_code = r == -EAGAIN ? API_TOO_MANY : r == -EBUSY ? API_CONFLICT : API_INTERNAL;
         struct fork *f = r >= 0 ? fork_new(app, p->n) : NULL;
         if (!f)
                 return r < 0 ? r : error_set(err, -ENOMEM, "out of memory");
         f->of = sandbox_ref(of);
+        f->snapshot = p->snapshot;
         r = make_members(app, f, of, p, ret_code, err);
         if (r < 0) {
                 fork_free(f);
@@ -474,7 +501,7 @@ int sandbox_fork(struct app *app, struct sandbox *of, const struct fork_params *
                 if (r < 0)
                         fork_free(f);
         } else {
-                bool full = p->checkpoint ? p->checkpoint->full : of->state == SANDBOX_SUSPENDED;
+                bool full = p->checkpoint ? p->checkpoint->full : is_full(of);
                 r = begin(app, of, f, p, full, p->checkpoint ? p->checkpoint->id : of->image, durable, arg, ret_op, err);
         }
         *ret_code = r == -EAGAIN ? API_TOO_MANY : r == -EEXIST ? API_NAME_TAKEN : api_code_from_errno(r);
@@ -493,7 +520,8 @@ static void load_member(struct fork *f, unsigned i, const char *id) {
         m->s = sandbox_ref(s);
         s->fork = f;
         m->started = true; /* reconciliation has it go on */
-        m->made = s->started_ms != 0;
+        m->made = s->started_ms != 0 || s->state == SANDBOX_SNAPSHOT;
+        f->snapshot = s->state == SANDBOX_SNAPSHOT;
 }
 
 static int load_row(void *arg, struct db_row *row, struct error *err) {

@@ -3,7 +3,8 @@
 
 /*
  * Forks: copies of one sandbox that run. All of them come about or none. The flow is in fork.c; the part of it that takes
- * the image of a running sandbox is in sandbox_life.c.
+ * the image of a running sandbox is in sandbox_life.c. A snapshot is one copy that does not run but is kept, to be forked again; it
+ * lives on when the sandbox is deleted.
  */
 
 #include <jansson.h>
@@ -15,6 +16,7 @@
 
 #define FORK_MAX 64    /* copies of one request */
 #define FORK_AT_ONCE 8 /* of these being placed at a time */
+#define SNAPSHOTS_MAX 1000 /* on this host */
 
 struct app;
 struct checkpoint;
@@ -26,12 +28,13 @@ struct fork_params {
         unsigned n;                          /* 1 to FORK_MAX */
         const char *name;                    /* of one copy; of several NAME-1 and so on; NULL none */
         const struct checkpoint *checkpoint; /* NULL: what it is now */
+        bool snapshot;                       /* n is 1 */
         struct sandbox_copy copy;            /* `name` is not used; `owner` owns the operation too */
         const char *idem;
 };
 /*
- * Makes the operation and starts; durable as with sandbox_create(). The operation's result has the ids, as "sandboxes"; when it
- * has failed there is none of them. < 0: *ret_code says what is wrong.
+ * Makes the operation and starts; durable as with sandbox_create(). The operation's result has the ids, as "sandboxes" (of a snapshot
+ * "snapshot"); when it has failed there is none of them. < 0: *ret_code says what is wrong.
  */
 int sandbox_fork(struct app *app, struct sandbox *of, const struct fork_params *p, sandbox_durable_cb durable, void *arg,
                  struct op **ret_op, enum api_code *ret_code, struct error *err);

@@ -97,6 +97,7 @@ static void settle(struct pass *p, struct sandbox *s, bool there) {
                 if (!s->life && life_resume(app, s) < 0)
                         log_error("sandbox %s: out of memory, it stays %s", s->id, sandbox_state_name(s->state));
                 break;
+        case SANDBOX_SNAPSHOT:
         case SANDBOX_SUSPENDED:
         case SANDBOX_STOPPED:
                 if (there)

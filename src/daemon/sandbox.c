@@ -34,6 +34,7 @@ static const struct {
         unsigned next; /* legal moves, see the enum */
 } states[] = {
         [SANDBOX_POOLED] = { "pooled", BIT(DELETING) },
+        [SANDBOX_SNAPSHOT] = { "snapshot", BIT(DELETING) },
         [SANDBOX_CREATING] = { "creating", BIT(RUNNING) | BIT(FAILED) | BIT(DELETING) },
         [SANDBOX_RUNNING] = { "running", BIT(ROLLING_BACK) | BIT(PAUSING) | BIT(SUSPENDING) | BIT(STOPPING) | BIT(FAILED) | BIT(DELETING) },
         [SANDBOX_PAUSING] = { "pausing", BIT(PAUSED) | BIT(RUNNING) | BIT(FAILED) | BIT(DELETING) },
@@ -177,7 +178,7 @@ bool sandbox_name_valid(const char *s) {
 /* ---- lookup -------------------------------------------------------------------------------- */
 
 static bool visible(const struct sandbox *s) {
-        return s && s->state != SANDBOX_POOLED && s->state != SANDBOX_DELETED;
+        return s && s->state != SANDBOX_POOLED && s->state != SANDBOX_SNAPSHOT && s->state != SANDBOX_DELETED;
 }
 
 struct sandbox *sandbox_find_all(struct app *app, const char *id) {

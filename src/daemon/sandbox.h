@@ -34,6 +34,8 @@ struct db_batch;
  *              who moves it on, and where to
  * POOLED       the warm pool: restored, has no identity, nobody's. A create that takes it makes a
  *              new struct (CREATING) with its id and placement. DELETING
+ * SNAPSHOT     no sandbox, but one that is kept to be copied (fork.h), out of sight like a POOLED one; has nothing on the host
+ *              but `image`. DELETING
  * CREATING     row and operation written. RUNNING, FAILED, DELETING
  * RUNNING      identity given, agent answered. PAUSING, SUSPENDING, STOPPING (by a client, or the first two at its
  *              expiry or when idle), FAILED (VM or warden ended), DELETING
@@ -58,6 +60,7 @@ struct db_batch;
  */
 enum sandbox_state {
         SANDBOX_POOLED,
+        SANDBOX_SNAPSHOT,
         SANDBOX_CREATING,
         SANDBOX_RUNNING,
         SANDBOX_PAUSING,
@@ -138,7 +141,7 @@ struct sandboxes;
 int sandboxes_load(struct app *app, struct sandboxes **ret, struct error *err);
 void sandboxes_free(struct app *app, struct sandboxes *s);
 
-/* By id. POOLED and DELETED ones are not found. */
+/* By id. POOLED, SNAPSHOT and DELETED ones are not found. */
 struct sandbox *sandbox_find(struct app *app, const char *id);
 /* By id or name. */
 struct sandbox *sandbox_find_any(struct app *app, const char *id_or_name);
@@ -196,6 +199,9 @@ struct sandbox_copy {
         bool bindings;            /* those of `of`, with their placeholders and what was used of them; else none */
         const json_t *env;        /* borrowed, over that of `of`; NULL none */
         const json_t *metadata;   /* borrowed; NULL: that of `of` */
+        bool own_ext;             /* `ext` and not what can be taken from `of` */
+        const json_t *ext;        /* borrowed; NULL none */
+        const struct sandbox_rules *rules; /* NULL: those of `of` */
         int64_t ttl_s;            /* -1: begins again as for `of`; 0: no limit if allowed */
 };
 int sandbox_copy(struct app *app, const struct sandbox *of, const struct sandbox_copy *p, struct sandbox **ret,

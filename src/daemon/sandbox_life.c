@@ -1045,7 +1045,8 @@ struct op *life_op_of(struct app *app, const struct sandbox *s) {
 }
 
 int life_fork_check(struct app *app, const struct sandbox *s, bool checkpoint, struct error *err) {
-        static const struct verb v = { "be forked", OP_FORK, AT_REST, SANDBOX_STATE_MAX_, SANDBOX_STATE_MAX_ };
+        static const struct verb v = { "be forked", OP_FORK, AT_REST | SANDBOX_BIT(SANDBOX_SNAPSHOT),
+                                       SANDBOX_STATE_MAX_, SANDBOX_STATE_MAX_ };
         if (!checkpoint)
                 return check(app, s, &v, v.name, err);
         return s->state != SANDBOX_DELETING && !s->del ? 0 : error_set(err, -EBUSY, "the sandbox is being deleted");

@@ -268,10 +268,10 @@ static int copy_members(struct app *app, struct sandbox *s, const struct sandbox
         s->memory_mb = of->memory_mb;
         s->cpus = of->cpus;
         s->disk_bytes = of->disk_bytes;
-        s->rules = of->rules;
+        s->rules = p->rules ? *p->rules : of->rules;
         memcpy(s->template_ref, of->template_ref, sizeof s->template_ref);
         memcpy(s->digest, of->digest, sizeof s->digest);
-        memcpy(s->forked_from, of->id, sizeof s->forked_from);
+        memcpy(s->forked_from, of->state == SANDBOX_SNAPSHOT ? of->forked_from : of->id, sizeof s->forked_from);
         (void) str_copy(s->owner, sizeof s->owner, p->owner ? p->owner : "");
         (void) str_copy(s->name, sizeof s->name, p->name ? p->name : "");
         int r = copy_ttl(app, s, of, p->ttl_s, err);
@@ -279,7 +279,8 @@ static int copy_members(struct app *app, struct sandbox *s, const struct sandbox
                 return r;
         if (replace(&s->env, of->env) < 0 || (p->env && json_object_update(s->env, (json_t *) (uintptr_t) p->env) < 0) ||
             replace(&s->metadata, p->metadata ? p->metadata : of->metadata) < 0 ||
-            e2b_ext_fork(of->ext, p->own_policy, &ext) < 0)
+            (!p->own_ext && e2b_ext_fork(of->ext, p->own_policy, &ext) < 0) ||
+            (p->own_ext && p->ext && !(ext = json_deep_copy(p->ext))))
                 return error_set(err, -ENOMEM, "out of memory");
         s->ext = ext;
         r = check_map(s->env, "env", LIMIT_ENV_ITEMS, LIMIT_PATH, LIMIT_ENV_VALUE, true, err);

@@ -2,6 +2,7 @@
 """Forks: all copies or none, whatever fails in between. (With real VMs: tests/integration/life/test_fork.py.)"""
 import contextlib
 import sqlite3
+import threading
 
 import pytest
 
@@ -337,3 +338,119 @@ def test_many(ready):
     r = fork(d, s, n=64)
     assert r.status == 201 and len(r.json['sandboxes']) == 64, r
     assert len(host(d)[0]) == 65
+
+
+# ---- as E2B clients know it ----------------------------------------------------------------------
+
+@pytest.fixture
+def e2b(ready):
+    h = {'X-API-KEY': ready.post('/v1/keys', {'name': 'k'}).json['key']}
+
+    def call(method, path, body=None):
+        return ready.request(method, path, body, headers=h)
+
+    call.d = ready
+    return call
+
+
+def e2b_create(e2b, **kw):
+    r = e2b('POST', '/v2/sandboxes', {'templateID': 'base', 'timeout': 60, **kw})
+    assert r.status == 201, r
+    return r.json
+
+
+def test_e2b_fork(e2b):
+    d = e2b.d
+    a = e2b_create(e2b, envVars={'A': 'b'}, network={'allowPublicTraffic': False, 'allowOut': ['api.example.com']})
+    s = a['sandboxID']
+    r = e2b('POST', f'/sandboxes/{s}/fork', {'count': 2, 'timeout': 100})
+    assert r.status == 201 and len(r.json) == 2, r
+    for x in (i['sandbox'] for i in r.json):
+        assert x['envdAccessToken'] != a['envdAccessToken'] and x['trafficAccessToken'] not in (None, a['trafficAccessToken'])
+        detail = e2b('GET', f'/sandboxes/{x["sandboxID"]}').json
+        assert detail['state'] == 'running' and detail['network'] == e2b('GET', f'/sandboxes/{s}').json['network']
+        assert d.get(f'/v1/sandboxes/{x["sandboxID"]}/policy').json['policy'] == d.get(f'/v1/sandboxes/{s}/policy').json['policy']
+    assert e2b('POST', f'/sandboxes/{s}/fork').status == 201
+    for bad in ({'count': 0}, {'count': 65}, {'timeout': 0}, {'count': 'x'}):
+        assert e2b('POST', f'/sandboxes/{s}/fork', bad).status == 400, bad
+    assert e2b('POST', '/sandboxes/none/fork').status == 404
+    d.fault('PLACE', error=[28, 'no space left'], times=1)
+    n = ids(d)
+    r = e2b('POST', f'/sandboxes/{s}/fork', {'count': 2})
+    assert r.status == 507 and r.json['code'] == 507 and ids(d) == n
+    # one that is being made is not told of
+    d.fault('IDENTIFY', delay=1, times=1)
+    op = fork(d, s, 0).json['operation']['id']
+    until(lambda: ids(d) != n, what='a copy')
+    new = (ids(d) - n).pop()
+    listed = {x['sandboxID'] for x in e2b('GET', '/v2/sandboxes').json}
+    status = e2b('GET', f'/sandboxes/{new}').status
+    if d.op(op, 0)['state'] == 'running':
+        assert new not in listed and status == 404
+
+
+@pytest.mark.parametrize('state', ['running', 'suspended', 'stopped'])
+def test_e2b_snapshot(e2b, state):
+    d = e2b.d
+    s = e2b_create(e2b, envVars={'A': 'b'}, metadata={'k': 'v'}, network={'allowOut': ['api.example.com']})['sandboxID']
+    for verb in HOW[state]:
+        assert d.post(f'/v1/sandboxes/{s}/{verb}?wait=60').status == 200
+    before = d.get('/v1/sandboxes').json
+    r = e2b('POST', f'/sandboxes/{s}/snapshots', {'name': 'point'})
+    assert r.status == 201 and r.json['names'] == ['point'], r
+    snapshot = r.json['snapshotID']
+    assert d.get('/v1/sandboxes').json == before and d.get(f'/v1/sandboxes/{snapshot}').status == 404
+    assert e2b('GET', f'/sandboxes/{snapshot}').status == 404 and e2b('POST', f'/sandboxes/{snapshot}/pause').status == 404
+    assert fork(d, snapshot).status == 404
+    bare = e2b('POST', f'/sandboxes/{s}/snapshots', {}).json
+    assert bare['names'] == []
+    assert e2b('DELETE', f'/sandboxes/{s}').status == 204
+    d.kill()
+    d.start()
+    assert len(e2b('GET', '/snapshots').json) == 2
+    assert e2b('GET', f'/snapshots?sandboxID={s}&name=point').json == [{'snapshotID': snapshot, 'names': ['point']}]
+    assert e2b('GET', '/snapshots?sandboxID=other').json == []
+    page = e2b('GET', '/snapshots?limit=1')
+    rest = e2b('GET', f'/snapshots?limit=1&nextToken={page.headers["X-Next-Token"]}')
+    assert {x['snapshotID'] for x in page.json + rest.json} == {snapshot, bare['snapshotID']} and 'X-Next-Token' not in rest.headers
+    plain = d.get(f'/v1/sandboxes/{e2b_create(e2b)["sandboxID"]}/policy').json['policy']
+    for name in (snapshot, 'point', 'point:default'):
+        x = e2b_create(e2b, templateID=name, timeout=100, metadata={'l': 'w'}, envVars={'C': 'd'})
+        t = d.sandbox(x['sandboxID'])
+        assert t['state'] == 'running' and t['forked_from'] == s and t['env'] == {'A': 'b', 'C': 'd'} and t['metadata'] == {'l': 'w'}
+        assert d.placed()[x['sandboxID']]['mode'] == ('start' if state == 'stopped' else 'restore')
+        assert d.get(f'/v1/sandboxes/{x["sandboxID"]}/policy').json['policy'] == plain  # the request's
+        assert e2b('GET', f'/sandboxes/{x["sandboxID"]}').json['metadata'] == {'l': 'w'}
+    assert e2b('DELETE', f'/templates/{snapshot}').status == 204
+    assert e2b('DELETE', f'/templates/{snapshot}').status == 404
+    assert e2b('POST', '/v2/sandboxes', {'templateID': snapshot, 'timeout': 60}).status == 404
+    assert e2b('DELETE', f'/templates/{bare["snapshotID"]}').status == 204
+    until(lambda: not host(d)[1], what='no image')
+    for bad in ({'name': 'No such'}, {'name': ''}, {'name': 5}, {'name': 'x' * 64}):
+        assert e2b('POST', f'/sandboxes/{x["sandboxID"]}/snapshots', bad).status == 400, bad
+    assert e2b('POST', '/sandboxes/none/snapshots', {}).status == 404
+
+
+@pytest.mark.parametrize('step', ['IMAGE_BEGIN', 'SAVE', 'IMAGE_COMMIT', 'RESUME'])
+@pytest.mark.parametrize('how', ['kill', 'error'])
+def test_e2b_snapshot_disturbed(e2b, step, how):
+    """It is there, or nothing of it is."""
+    d = e2b.d
+    s = e2b_create(e2b)['sandboxID']
+    d.fault(step, **({'error': [28, 'no space left']} if how == 'error' else {'delay': 0.7}), times=1)
+    n = len(d.steer(seen=True))
+    if how == 'error':
+        r = e2b('POST', f'/sandboxes/{s}/snapshots', {})
+        assert r.status == (201 if step == 'RESUME' else 507), r
+    else:
+        t = threading.Thread(target=lambda: pytest.raises(Exception, e2b, 'POST', f'/sandboxes/{s}/snapshots', {}))
+        t.start()
+        until(lambda: step in d.steer(seen=True)[n:], what=step)
+        d.kill()
+        t.join()
+        d.start()
+    there = [x['snapshotID'] for x in e2b('GET', '/snapshots').json]
+    assert len(there) == (how == 'error' and step == 'RESUME')
+    until(lambda: len(host(d)[1]) == len(there), what='no other image')
+    until(lambda: d.sandbox(s)['state'] == 'running', what='the sandbox')
+    assert e2b('POST', f'/sandboxes/{s}/snapshots', {}).status == 201
