@@ -6,6 +6,13 @@
  *   QUEUED -> PLACE (mode "boot") -> BOOT (identity given, agent ready) -> WARM -> SNAPSHOT
  *     -> COMMIT (cspace-rootd moves the files) -> CLEAR (placement removed) -> row -> there
  *
+ * Under emulation, between CLEAR and the row, it gets a process that has translated what its guests will run:
+ *
+ *   THAW (a sandbox of the variant is placed and given an identity) -> HEAT (warmed) -> PARK (it forgets the identity and
+ *     stands still) -> FREEZE (cspace-rootd makes the image of its process) -> CLEAR
+ *
+ * Where that cannot be done the variant is there all the same, only slower.
+ *
  * A kernel that hangs while booting is met by a time-out and another try with a new placement.
  * Nothing of it is in the database before the end: a crash on the way leaves a placement that no
  * row knows, which the next reconcile pass removes.
@@ -59,15 +66,17 @@ struct variant {
         struct variant *next; /* of the outdated ones */
 };
 
-enum stage { QUEUED, PLACE, BOOT, WARM, SNAPSHOT, COMMIT, CLEAR, ROW };
+enum stage { QUEUED, PLACE, BOOT, WARM, SNAPSHOT, COMMIT, THAW, HEAT, PARK, FREEZE, CLEAR, ROW };
 
 static const struct {
         const char *text;
         int percent;
 } stages[] = {
         [QUEUED] = { "waiting for its turn", 0 },   [PLACE] = { "placing", 2 },
-        [BOOT] = { "booting the template", 5 },     [WARM] = { "warming", 50 },
-        [SNAPSHOT] = { "saving the snapshot", 85 }, [COMMIT] = { "storing the snapshot", 93 },
+        [BOOT] = { "booting the template", 5 },     [WARM] = { "warming", 40 },
+        [SNAPSHOT] = { "saving the snapshot", 70 }, [COMMIT] = { "storing the snapshot", 75 },
+        [THAW] = { "restoring", 78 },               [HEAT] = { "warming the emulator", 80 },
+        [PARK] = { "parking", 92 },                 [FREEZE] = { "storing the process", 94 },
         [CLEAR] = { "clearing up", 97 },            [ROW] = { "clearing up", 99 },
 };
 
@@ -81,6 +90,7 @@ struct making {
         unsigned tries;
         bool asked;        /* cspace-rootd owes an answer */
         bool committed;
+        bool frozen;       /* it was tried, with or without success */
         bool abandoned;    /* nobody waits for it any more: it ends as soon as it can */
         bool over;         /* finish() is at work */
         bool retry;        /* the failure is one that another boot may not meet */
@@ -102,7 +112,9 @@ struct variants {
 };
 
 static void advance(struct making *m);
+static void freeze(struct making *m);
 static void abandon(struct making *m);
+static void clear(struct making *m);
 static void start_queued(struct app *app);
 
 static void variant_names(struct app *app, struct variant *v, const char *digest, uint32_t memory_mb, uint32_t cpus) {
@@ -228,6 +240,11 @@ static void on_cleared(void *arg) {
                 finish(m, m->err, &m->e);
                 return;
         }
+        if (!m->frozen && str_eq(m->v->engine, "qemu-tcg") && m->app->conf.process_images) {
+                m->frozen = true;
+                freeze(m);
+                return;
+        }
         m->stage = ROW;
         struct db_batch *b = db_batch_new();
         row_insert(m->v, b);
@@ -254,6 +271,14 @@ static void clear(struct making *m) {
 static void fail(struct making *m, int err, const char *why) {
         if (m->app->stopping || m->stage == CLEAR || m->stage == ROW)
                 return;
+        if (m->frozen) {
+                struct error e = ERROR_INIT;
+                (void) error_set(&e, err, "it stays without the image of a process (%s): %s", stages[m->stage].text, why);
+                tell_log(m, e.msg);
+                if (!m->asked)
+                        clear(m);
+                return;
+        }
         m->err = err;
         m->retry = m->stage == BOOT || err == -ETIMEDOUT;
         m->e = ERROR_INIT;
@@ -327,11 +352,47 @@ static void on_snapshot(void *arg, int err, const struct error *e, struct ipc_pa
                 m->asked = true;
 }
 
+static void on_frozen(void *arg, int err, const struct error *e, struct ipc_packet *p) {
+        (void) p;
+        struct making *m = arg;
+        m->asked = false;
+        if (err == -ECANCELED && m->app->stopping)
+                return;
+        if (err < 0)
+                fail(m, err, e->msg);
+        else
+                clear(m);
+}
+
+static void on_parked(void *arg, int err, const struct error *e, struct ipc_packet *p) {
+        (void) p;
+        struct making *m = arg;
+        struct error own = ERROR_INIT;
+        if (!went_well(m, err, e))
+                return;
+        set_stage(m, FREEZE);
+        struct ipc_variant_freeze f = { 0 };
+        uint8_t body[sizeof f + 64];
+        size_t n = 0;
+        (void) str_copy(f.id, sizeof f.id, m->id);
+        (void) str_copy(f.digest, sizeof f.digest, m->v->digest);
+        (void) str_copy(f.variant, sizeof f.variant, m->v->name);
+        int r = ipc_variant_freeze_encode(&f, body, sizeof body, &n);
+        if (r >= 0)
+                r = rootd_call(m->app->rootd, IPC_VARIANT_FREEZE, body, n, NULL, 0, COMMIT_TIMEOUT_MS, on_frozen, m, &own);
+        if (r < 0)
+                fail(m, r, own.msg);
+        else
+                m->asked = true;
+}
+
 static void on_warm_step(void *arg, const char *what, unsigned at, unsigned of) {
         struct making *m = arg;
         char text[64];
-        (void) snprintf(text, sizeof text, "%s (%u of %u)", what, at, of);
-        tell_progress(m, text, stages[WARM].percent + (int) ((at - 1) * 35 / of));
+        const enum stage next = m->stage == HEAT ? PARK : SNAPSHOT;
+        int span = stages[next].percent - stages[m->stage].percent;
+        (void) snprintf(text, sizeof text, "%s (%u of %u)", m->stage == HEAT ? stages[HEAT].text : what, at, of);
+        tell_progress(m, text, stages[m->stage].percent + (int) (at - 1) * span / (int) of);
 }
 
 static void on_warm(void *arg, int err, const struct error *e) {
@@ -340,9 +401,11 @@ static void on_warm(void *arg, int err, const struct error *e) {
         m->warmup = NULL;
         if (!went_well(m, err, e))
                 return;
-        set_stage(m, SNAPSHOT);
+        bool heat = m->stage == HEAT;
+        set_stage(m, heat ? PARK : SNAPSHOT);
         proxy_drop(m->app->proxy, m->id);
-        int r = warden_call(m->warden, IPC_SNAPSHOT, NULL, 0, SNAPSHOT_TIMEOUT_MS, on_snapshot, m, &own);
+        int r = warden_call(m->warden, heat ? IPC_PARK : IPC_SNAPSHOT, NULL, 0, SNAPSHOT_TIMEOUT_MS, heat ? on_parked : on_snapshot, m,
+                            &own);
         if (r < 0)
                 fail(m, r, own.msg);
 }
@@ -355,8 +418,9 @@ static void on_booted(void *arg, int err, const struct error *e, struct ipc_pack
         struct error own = ERROR_INIT;
         if (!went_well(m, err, e))
                 return;
-        tell_log(m, "booted");
-        set_stage(m, WARM);
+        if (m->stage == BOOT)
+                tell_log(m, "booted");
+        set_stage(m, m->stage == THAW ? HEAT : WARM);
         int r = warmup_start(m->app, m->id, m->token,
                              json_object_get(json_object_get(m->tmpl->manifest, "config"), "warm"), &warmup_ops, m, &m->warmup, &own);
         if (r < 0)
@@ -366,13 +430,13 @@ static void on_booted(void *arg, int err, const struct error *e, struct ipc_pack
 static void on_event(void *arg, const struct ipc_warden_event *e) {
         struct making *m = arg;
         /* Between the snapshot and its answer the VM ends as it should. */
-        if (m->stage < SNAPSHOT && (strcmp(e->state, "failed") == 0 || strcmp(e->state, "exited") == 0))
+        if ((m->stage < SNAPSHOT || (m->stage > COMMIT && m->stage < FREEZE)) && (strcmp(e->state, "failed") == 0 || strcmp(e->state, "exited") == 0))
                 fail(m, -EIO, e->reason[0] ? e->reason : "the VM ended");
 }
 
 static void on_close(void *arg, int err) {
         struct making *m = arg;
-        if (m->stage <= SNAPSHOT)
+        if (m->stage <= SNAPSHOT || (m->stage > COMMIT && m->stage < FREEZE))
                 fail(m, err, "the warden ended");
 }
 
@@ -415,7 +479,8 @@ static void on_placed(void *arg, int err, const struct error *e, struct ipc_pack
                 fail(m, err, e->msg);
                 return;
         }
-        set_stage(m, BOOT);
+        if (m->stage == PLACE)
+                set_stage(m, BOOT);
         int r = warden_connect(m->app, m->id, &warden_handler, m, &m->warden, &own);
         if (r >= 0)
                 r = identify(m, &own);
@@ -440,6 +505,19 @@ static void advance(struct making *m) {
                 return;
         }
         m->asked = true;
+}
+
+static void freeze(struct making *m) {
+        struct error e = ERROR_INIT;
+        set_stage(m, THAW);
+        int r = id_new(m->id);
+        if (r >= 0)
+                r = place_call(m->app, m->id, "restore", m->v->digest, m->v->memory_mb, m->v->cpus, 0, "", PLACE_TIMEOUT_MS, on_placed, m,
+                               &e);
+        if (r < 0)
+                fail(m, r, e.msg);
+        else
+                m->asked = true;
 }
 
 static void on_start(void *arg) {
@@ -624,7 +702,7 @@ bool variant_owns(struct app *app, const char *id) {
 
 void variant_vm_ended(struct app *app, const char *id) {
         for (struct making *m = app->variants->making; m; m = m->next)
-                if (strcmp(m->id, id) == 0 && m->stage < SNAPSHOT) {
+                if (strcmp(m->id, id) == 0 && (m->stage < SNAPSHOT || (m->stage > COMMIT && m->stage < FREEZE))) {
                         fail(m, -EIO, "the VM ended");
                         return;
                 }

@@ -15,6 +15,7 @@
 #include "base/str.h"
 #include "rootd/disk.h"
 #include "rootd/errand.h"
+#include "rootd/process_image.h"
 #include "rootd/server.h"
 #include "rootd/source.h"
 
@@ -47,10 +48,14 @@ static int open_image(int dir, const char *path, int *ret, struct error *err) {
 }
 
 static int open_template(const struct rootd *r, const struct ipc_history *m, int *ret, struct error *err) {
-        char path[DIGEST_LEN + sizeof m->variant + 32];
+        char path[DIGEST_LEN + sizeof m->variant + 48];
         int res = -ENOENT;
+        /* What a sandbox began with, as source.c chooses it. */
+        (void) snprintf(path, sizeof path, "%s/variants/%s/" VARIANT_FROZEN "/disk.img", m->digest, m->variant);
+        if (m->variant[0] && r->process_host[0])
+                res = open_image(r->dirs.templates, path, ret, NULL);
         (void) snprintf(path, sizeof path, "%s/variants/%s/disk.img", m->digest, m->variant);
-        if (m->variant[0])
+        if (m->variant[0] && res < 0)
                 res = open_image(r->dirs.templates, path, ret, NULL);
         (void) snprintf(path, sizeof path, "%s/disk.img", m->digest);
         return res == -ENOENT ? open_image(r->dirs.templates, path, ret, err)

@@ -8,6 +8,9 @@
  *                 2 folder open             5 all of it durable
  *                 3 disk cloned             6 renamed to <image>
  *
+ * Under emulation the image of the VM's process (process_image.h) is made beside its memory: with it the guest goes on in
+ * code that is translated already. Without it, and on another host, the devices' state is enough.
+ *
  * Until the rename it is nothing: a start of the program sweeps it away, and whoever wanted it begins anew.
  * The copying is a child's work. An image is root's alone and never written again. One that is being made is listed like one
  * that is there, so that a cspaced which has begun anew learns of it, and can be removed once it is made.
@@ -36,6 +39,7 @@
 #include "rootd/job.h"
 #include "rootd/placement.h"
 #include "rootd/pool.h"
+#include "rootd/process_image.h"
 #include "rootd/reap.h"
 #include "rootd/server.h"
 
@@ -54,6 +58,7 @@ struct image {
         char id[ID_SIZE], name[ID_SIZE], from[ID_SIZE];
         bool full, halt;
         pid_t vm; /* full */
+        bool process; /* full: with the image of its process */
         uint64_t memory_bytes;
         struct result *result;
         struct image *next; /* of rootd->images */
@@ -111,6 +116,15 @@ static int copy_image(struct rootd *r, const struct image *i, int dir, struct er
                 _cleanup_fd_ int file = fd_open_beneath(from, names[n], O_RDONLY | O_NONBLOCK | O_NOCTTY, 0, err);
                 res = file < 0 ? file : disk_clone(file, dir, names[n], 0, 0, &copy, &bytes, err);
         }
+        if (res == 0 && i->full) {
+                uint64_t bytes;
+                _cleanup_fd_ int copy = -EBADF;
+                _cleanup_fd_ int file = fd_open_beneath(from, PROCESS_IMAGE_NAME, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0, NULL);
+                if (file >= 0)
+                        res = disk_clone(file, dir, PROCESS_IMAGE_NAME, 0, 0, &copy, &bytes, err);
+                if (file >= 0 && res == 0)
+                        res = seal(dir, PROCESS_IMAGE_NAME, UINT64_MAX, err);
+        }
         return res;
 }
 
@@ -126,11 +140,38 @@ static int open_place(struct rootd *r, const struct image *i, const char *hidden
         return fd_open_beneath(r->dirs.checkpoints, hidden, O_RDONLY | O_DIRECTORY, 0, err);
 }
 
+static int save_process(struct rootd *r, const struct image *i, int dir, struct error *err) {
+        char path[ID_SIZE + 16];
+        struct stat st;
+        struct error e = ERROR_INIT;
+        uint64_t written = 0;
+        (void) snprintf(path, sizeof path, "%s/disk.img", i->id);
+        _cleanup_fd_ int disk = fd_open_beneath(r->dirs.sandboxes, path, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0, err);
+        if (disk < 0)
+                return disk;
+        if (fstat(disk, &st) < 0)
+                return error_errno(err, errno, "cannot stat the disk");
+        int res = process_image_save(i->vm, i->memory_bytes, &st, r->process_host, dir, &written, &e);
+        if (res < 0 && res != -ENOSPC && res != -EDQUOT) {
+                log_warn("sandbox %s: its image is without its process: %s", i->id, e.msg);
+                return 0;
+        }
+        if (res < 0) {
+                *err = e;
+                return res;
+        }
+        i->result->memory.private_bytes += written;
+        i->result->memory.written_bytes += written;
+        return seal(dir, PROCESS_IMAGE_NAME, UINT64_MAX, err);
+}
+
 static int fill(struct rootd *r, const struct image *i, int dir, struct error *err) {
         int res = i->from[0] ? copy_image(r, i, dir, err) : take_disk(r, i, dir, err);
         fault_point("image", 3);
         if (res == 0 && i->full && !i->from[0])
                 res = image_memory_save(i->vm, i->memory_bytes, dir, &i->result->memory, err);
+        if (res == 0 && i->process && !i->from[0])
+                res = save_process(r, i, dir, err);
         fault_point("image", 4);
         if (res == 0)
                 res = seal(dir, "disk.img", UINT64_MAX, err);
@@ -256,6 +297,7 @@ static struct image *image_new(struct rootd *r, const struct ticket *t, const st
         (void) str_copy(i->from, sizeof i->from, m->from);
         if (p) {
                 i->vm = p->vm.pid;
+                i->process = r->process_host[0] && str_eq(p->rec.engine, "qemu-tcg");
                 i->memory_bytes = (uint64_t) p->rec.memory_mb << 20;
         }
         void *shared = mmap(NULL, sizeof *i->result, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

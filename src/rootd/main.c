@@ -77,6 +77,18 @@ static void raise_file_limit(void) {
         (void) setrlimit(RLIMIT_NOFILE, &l);
 }
 
+/* Whether VMs can be started from the image of a process. */
+static int probe_processes(struct rootd *r, struct error *err) {
+        char path[CONF_STR_MAX + 32];
+        if (!r->opt.conf.process_images || !str_eq(r->host.engine, "qemu-tcg"))
+                return 0;
+        if (conf_libexec_path(&r->opt.conf, "cspace-thaw", path, sizeof path) < 0 || access(path, X_OK) < 0) {
+                log_warn("there is no cspace-thaw: sandboxes start from snapshots alone");
+                return 0;
+        }
+        return procimage_host(r->process_host, err);
+}
+
 static int open_parts(struct rootd *r, struct error *err) {
         char name[32];
         int res = dirs_open(&r->dirs, &r->opt, err);
@@ -96,6 +108,9 @@ static int open_parts(struct rootd *r, struct error *err) {
         if (res < 0)
                 return res;
         host_probe_engine(&r->host, r->opt.conf.engine);
+        res = probe_processes(r, err);
+        if (res < 0)
+                return res;
         return views_make(&r->views, &r->opt, str_eq(r->host.engine, "qemu-kvm"), err);
 }
 

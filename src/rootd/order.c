@@ -30,9 +30,9 @@ static int program_path(const struct rootd *r, const char *name, char out[CONF_S
         return 0;
 }
 
-int order_warden(const struct rootd *r, const struct record *rec, bool adopt, bool grown,
+int order_warden(const struct rootd *r, const struct record *rec, bool adopt, bool grown, bool thaw,
                  struct launch_order *ret, struct error *err) {
-        char program[CONF_STR_MAX + 32], ropen[CONF_STR_MAX + 32], memory[16], cpus[16], disk[24];
+        char program[CONF_STR_MAX + 32], ropen[CONF_STR_MAX + 32], becomes[CONF_STR_MAX + 32], memory[16], cpus[16], disk[24];
         *ret = (struct launch_order){ .uid = rec->warden_uid,
                                       .files = PROGRAM_FILES_MAX,
                                       .processes = WARDEN_PROCESSES_MAX,
@@ -55,6 +55,10 @@ int order_warden(const struct rootd *r, const struct record *rec, bool adopt, bo
         (void) snprintf(disk, sizeof disk, "%llu", (unsigned long long) rec->disk_bytes);
         if (res == 0 && grown)
                 res = add_args(ret, (const char *const[]){ "--disk-bytes", disk }, 2, err);
+        if (res == 0 && thaw)
+                res = program_path(r, "cspace-thaw", becomes, err);
+        if (res == 0 && thaw)
+                res = add_args(ret, (const char *const[]){ "--thaw", becomes }, 2, err);
         if (res == 0 && adopt)
                 res = add_args(ret, (const char *const[]){ "--adopt" }, 1, err);
         return res;

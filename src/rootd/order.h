@@ -24,7 +24,7 @@ enum warden_fd {
 
 /* Program, arguments and limits; the descriptors are the caller's to add. grown: the disk may be larger than
  * the guest knows yet. */
-int order_warden(const struct rootd *r, const struct record *rec, bool adopt, bool grown,
+int order_warden(const struct rootd *r, const struct record *rec, bool adopt, bool grown, bool thaw,
                  struct launch_order *ret, struct error *err);
 /* Its listening sockets are its launcher's to add. */
 int order_gateway(const struct rootd *r, const struct record *rec, struct launch_order *ret, struct error *err);

@@ -198,7 +198,7 @@ static int tell_vm(struct place *f, int stub, struct error *err) {
 static int tell_warden(struct place *f, int stub, const int boot_files[2], struct error *err) {
         struct launch_order o;
         int fds[LAUNCH_FDS_MAX];
-        int r = order_warden(f->p->rootd, &f->p->rec, false, f->grown, &o, err);
+        int r = order_warden(f->p->rootd, &f->p->rec, false, f->grown, f->source.thaw, &o, err);
         if (r < 0)
                 return r;
         bool boot = boot_files[0] >= 0;

@@ -47,7 +47,7 @@ void revive_cancel(struct placement *p) {
 static void give_order(struct revive *v, struct error *err) {
         struct launch_order o;
         int fds[LAUNCH_FDS_MAX];
-        if (order_warden(v->p->rootd, &v->p->rec, true, v->p->rec.disk_bytes > 0, &o, err) < 0)
+        if (order_warden(v->p->rootd, &v->p->rec, true, v->p->rec.disk_bytes > 0, false, &o, err) < 0)
                 return;
         order_fd(&o, fds, WARDEN_FD_CTL, v->ctl);
         order_fd(&o, fds, WARDEN_FD_DATA, v->data);

@@ -5,6 +5,7 @@
 
 #include <uv.h>
 
+#include "procimage/host.h"
 #include "rootd/cgroup.h"
 #include "rootd/dirs.h"
 #include "rootd/host.h"
@@ -29,6 +30,7 @@ struct rootd {
         struct cgroups cgroups;
         struct views views;
         struct host host;
+        char process_host[PROCIMAGE_HOST_SIZE]; /* which images of processes are of use; "": none */
         struct pool *pool;
         struct placement *placements;
         unsigned n_placements;

@@ -164,6 +164,7 @@ static int dispatch(struct client *c, struct rootd *r, const struct ticket *t, s
                 ON(IMAGES, images, images_handle(r, t, &m))
                 ON(HISTORY, history, history_handle(r, t, &m))
                 ON(VARIANT_COMMIT, variant_commit, variant_commit_handle(r, t, &m))
+                ON(VARIANT_FREEZE, variant_freeze, variant_freeze_handle(r, t, &m))
                 ON(VARIANT_REMOVE, variant_remove, variant_remove_handle(r, t, &m))
         case IPC_PUBLISH: {
                 struct ipc_publish m;

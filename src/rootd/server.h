@@ -46,6 +46,7 @@ void image_remove_handle(struct rootd *r, const struct ticket *t, const struct i
 void image_usage_handle(struct rootd *r, const struct ticket *t, const struct ipc_image_usage *m);
 void images_handle(struct rootd *r, const struct ticket *t, const struct ipc_images *m);
 void variant_commit_handle(struct rootd *r, const struct ticket *t, const struct ipc_variant_commit *m);
+void variant_freeze_handle(struct rootd *r, const struct ticket *t, const struct ipc_variant_freeze *m);
 void variant_remove_handle(struct rootd *r, const struct ticket *t, const struct ipc_variant_remove *m);
 void history_handle(struct rootd *r, const struct ticket *t, const struct ipc_history *m);
 void token_handle(struct rootd *r, const struct ticket *t, const struct ipc_token *m, int request); /* takes request */

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "rootd/process_image.h"
 #include "base/str.h"
 
 bool engine_valid(const char *engine) {
@@ -34,10 +35,16 @@ static int open_boot(int template, struct source *s, struct error *err) {
         return r;
 }
 
-static int open_memory(int dir, uint32_t memory_mb, struct source *s, struct error *err) {
+/* The process, where there is one for this host, or the devices' state. */
+static int open_memory(const struct rootd *rootd, int dir, uint32_t memory_mb, struct source *s, struct error *err) {
         struct stat st;
         int r = open_file(dir, "mem", &s->mem, err);
-        if (r == 0)
+        if (r == 0 && rootd->process_host[0] && open_file(dir, PROCESS_IMAGE_NAME, &s->state, NULL) == 0) {
+                s->thaw = procimage_usable(s->state, rootd->process_host);
+                if (!s->thaw)
+                        s->state = fd_close(s->state);
+        }
+        if (r == 0 && !s->thaw)
                 r = open_file(dir, "state", &s->state, err);
         if (r == 0 && (fstat(s->mem, &st) < 0 || (uint64_t) st.st_size != (uint64_t) memory_mb << 20))
                 return error_set(err, -EBADMSG, "its memory has the wrong size");
@@ -52,7 +59,7 @@ static int open_image(const struct rootd *r, int template, const struct ipc_plac
                 return error_wrap(err, "image %s", m->image);
         int res = open_file(dir, "disk.img", &s->disk, err);
         if (res == 0 && str_eq(m->mode, "restore"))
-                res = open_memory(dir, m->memory_mb, s, err);
+                res = open_memory(r, dir, m->memory_mb, s, err);
         if (res < 0)
                 return error_wrap(err, "image %s", m->image);
         if (str_eq(m->mode, "start"))
@@ -62,7 +69,26 @@ static int open_image(const struct rootd *r, int template, const struct ipc_plac
         return res;
 }
 
-static int open_restore(int template, const struct ipc_place *m, struct source *s, struct error *err) {
+static int open_variant(const struct rootd *rootd, int dir, const struct ipc_place *m, struct source *s, struct error *err) {
+        int r = open_file(dir, "disk.img", &s->disk, err);
+        return r == 0 ? open_memory(rootd, dir, m->memory_mb, s, err) : r;
+}
+
+/* Of a variant with a process in it, that with its own memory and disk. */
+static int open_frozen(const struct rootd *rootd, int variant, const struct ipc_place *m, struct source *s) {
+        struct source own = { -EBADF, -EBADF, -EBADF, false, -EBADF, -EBADF };
+        _cleanup_fd_ int dir = fd_open_beneath(variant, VARIANT_FROZEN, O_RDONLY | O_DIRECTORY, 0, NULL);
+        if (dir < 0)
+                return dir;
+        int r = open_variant(rootd, dir, m, &own, NULL);
+        if (r == 0 && own.thaw)
+                *s = own;
+        else
+                source_close(&own);
+        return r;
+}
+
+static int open_restore(const struct rootd *rootd, int template, const struct ipc_place *m, struct source *s, struct error *err) {
         char path[VARIANT_NAME_MAX + 16], name[VARIANT_NAME_MAX + 1];
         variant_name(m->engine, m->memory_mb, m->cpus, name);
         (void) snprintf(path, sizeof path, "variants/%s", name);
@@ -71,16 +97,16 @@ static int open_restore(int template, const struct ipc_place *m, struct source *
                 return dir == -ENOENT ? error_set(err, -ENOENT, "template %.12s has no variant \"%s\" yet",
                                                   m->digest, name)
                                       : dir;
-        int r = open_file(dir, "disk.img", &s->disk, err);
-        if (r == 0)
-                r = open_memory(dir, m->memory_mb, s, err);
+        if (rootd->process_host[0] && open_frozen(rootd, dir, m, s) == 0)
+                return 0;
+        int r = open_variant(rootd, dir, m, s, err);
         if (r < 0)
                 return error_wrap(err, "variant \"%s\"", name);
         return 0;
 }
 
 int source_open(const struct rootd *r, const struct ipc_place *m, struct source *ret, struct error *err) {
-        struct source s = { -EBADF, -EBADF, -EBADF, -EBADF, -EBADF };
+        struct source s = { -EBADF, -EBADF, -EBADF, false, -EBADF, -EBADF };
         _cleanup_fd_ int template =
                 fd_open_beneath(r->dirs.templates, m->digest, O_RDONLY | O_DIRECTORY, 0, err);
         if (template <0)
@@ -88,7 +114,7 @@ int source_open(const struct rootd *r, const struct ipc_place *m, struct source 
                                            : template;
         int res = m->image[0]               ? open_image(r, template, m, &s, err)
                   : str_eq(m->mode, "boot") ? open_boot(template, &s, err)
-                                            : open_restore(template, m, &s, err);
+                                            : open_restore(r, template, m, &s, err);
         if (res < 0) {
                 source_close(&s);
                 return res;

@@ -10,6 +10,7 @@
 
 struct source {
         int disk, mem, state; /* mem and state: "restore" */
+        bool thaw;            /* state is the image of a process */
         int kernel, initrd;   /* "boot" */
 };
 

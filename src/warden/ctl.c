@@ -147,6 +147,8 @@ static void on_hold(struct client *cl, struct ipc_packet *p) {
         r = pend(cl, p);
         if (!r)
                 return refuse(cl->conn, p, -ENOMEM, "out of memory");
+        if (p->type == IPC_PARK)
+                return warden_park(cl->ctl->w, on_done, r);
         if (p->type == IPC_PAUSE)
                 return warden_pause(cl->ctl->w, on_done, r);
         if (p->type == IPC_RESUME)
@@ -182,6 +184,7 @@ static void on_packet(void *arg, struct ipc_conn *c, struct ipc_packet *p) {
         case IPC_PAUSE:
         case IPC_RESUME:
         case IPC_SAVE:
+        case IPC_PARK:
                 return on_hold(cl, p);
         default:
                 return refuse(c, p, -ENOTSUP, "no such request to a warden");

@@ -6,6 +6,7 @@
  *
  *   pause    freeze the commands (agent) -> stop the VM                              -> PAUSED
  *   save     freeze -> close the guest's port -> it has seen that -> stop -> devices  -> PAUSED
+ *   park     quiesce (agent) -> close the port -> it has seen that -> stop                      -> PAUSED
  *   resume   VM runs -> link up -> set the clock and thaw (agent)                    -> RUNNING
  *
  * The commands are frozen first, because a VM that goes on does so at once, with the clock of when it
@@ -15,6 +16,8 @@
  * What is saved must not be in the middle of a session with the host: the port is closed, and the guest
  * given the time to see it (its end closes, QEMU says so, or SETTLE_MS go by). A paused VM goes on for
  * that long; its commands stay frozen. A VM that goes on after a save gets a new session.
+ *
+ * One that was saved or parked is let go of, so that rootd can make an image of its process.
  *
  * A step that fails on the way down is undone: the VM runs and its commands go on.
  */
@@ -37,6 +40,7 @@
 #define SETTLE_MS 300
 #define LINK_MS 20000 /* from running again to a session */
 #define THAW_MS 30000
+#define QUIESCE_MS 120000
 #define HELLO_MS 3000
 #define FSFREEZE_MS 10000 /* the guest may have much to write */
 #define ENTROPY_BYTES 64
@@ -140,12 +144,18 @@ static void give_up(struct warden *w, const struct error *e) {
 
 /* ---- saving ------------------------------------------------------------------------------------ */
 
+static void let_go(struct warden *w) {
+        if (w->vmm->ops->let_go)
+                w->vmm->ops->let_go(w->vmm);
+}
+
 static void on_saved(void *arg, int err, const struct error *e) {
         struct warden *w = arg;
         if (over(w))
                 return;
         if (err < 0)
                 return give_up(w, e);
+        let_go(w);
         finish(w, 0, NULL);
 }
 
@@ -157,9 +167,10 @@ static void on_stopped(void *arg, int err, const struct error *e) {
                 return give_up(w, e);
         warden_set_state(w, WARDEN_PAUSED, "");
         if (w->hold.kind == HOLD_SAVE)
-                w->vmm->ops->save(w->vmm, w->hold.fd, on_saved, w);
-        else
-                finish(w, 0, NULL);
+                return w->vmm->ops->save(w->vmm, w->hold.fd, on_saved, w);
+        if (w->hold.kind == HOLD_PARK)
+                let_go(w);
+        finish(w, 0, NULL);
 }
 
 static void stop(struct warden *w) {
@@ -173,7 +184,7 @@ static void on_settled(uv_timer_t *t) {
 }
 
 void hold_port_closed(struct warden *w) {
-        if (w->hold.kind == HOLD_SAVE && w->hold.waiting)
+        if ((w->hold.kind == HOLD_SAVE || w->hold.kind == HOLD_PARK) && w->hold.waiting)
                 stop(w);
 }
 
@@ -219,6 +230,18 @@ static void freeze(struct warden *w) {
         struct error e = ERROR_INIT;
         if (control_call(w->loop, warden_link(w), &r, &w->hold.call, &e) < 0)
                 on_frozen(w, e.code, &e, NULL);
+}
+
+static void on_quiesced(void *arg, int err, const struct error *e, const json_t *answer) {
+        struct warden *w = arg;
+        (void) answer;
+        w->hold.call = NULL;
+        if (over(w))
+                return;
+        if (err < 0)
+                return finish(w, err, e);
+        w->identified = false;
+        close_port(w);
 }
 
 static int begin(struct warden *w, enum hold_kind kind, unsigned cap, int fd, warden_done cb, void *arg) {
@@ -269,6 +292,25 @@ void warden_save(struct warden *w, int fd, warden_done cb, void *arg) {
                 w->vmm->ops->resume(w->vmm, on_runs_for_closing, w);
         else
                 w->vmm->ops->pause(w->vmm, on_stopped, w);
+}
+
+void warden_park(struct warden *w, warden_done cb, void *arg) {
+        if (begin(w, HOLD_PARK, VMM_CAP_SAVE, -EBADF, cb, arg) < 0)
+                return;
+        const struct control_request r = {
+                .method = "POST",
+                .path = "/control/quiesce",
+                .timeout_ms = QUIESCE_MS,
+                .cb = on_quiesced,
+                .arg = w,
+        };
+        struct error e = ERROR_INIT;
+        if (w->state == WARDEN_PAUSED)
+                error_set(&e, -EBUSY, "the VM is paused");
+        else
+                control_call(w->loop, warden_link(w), &r, &w->hold.call, &e);
+        if (e.code < 0)
+                finish(w, e.code, &e);
 }
 
 /* ---- the filesystem ------------------------------------------------------------------------------ */

@@ -18,7 +18,7 @@
 #endif
 
 struct raw {
-        const char *id, *mode, *engine, *memory, *cpus, *qemu, *ropen, *disk;
+        const char *id, *mode, *engine, *memory, *cpus, *qemu, *ropen, *thaw, *disk;
 };
 
 static int collect(int argc, char **argv, struct raw *raw, bool *ret_adopt, struct error *err) {
@@ -28,7 +28,8 @@ static int collect(int argc, char **argv, struct raw *raw, bool *ret_adopt, stru
         } options[] = {
                 { "--id", &raw->id },         { "--mode", &raw->mode }, { "--engine", &raw->engine },
                 { "--memory", &raw->memory }, { "--cpus", &raw->cpus }, { "--qemu", &raw->qemu },
-                { "--ropen", &raw->ropen },   { "--disk-bytes", &raw->disk },
+                { "--ropen", &raw->ropen },   { "--thaw", &raw->thaw },
+                { "--disk-bytes", &raw->disk },
         };
         for (int i = 1; i < argc; i++) {
                 size_t o = 0;
@@ -75,6 +76,7 @@ int options_parse(int argc, char **argv, struct warden_config *ret, struct error
                         .engine = raw.engine,
                         .qemu = raw.qemu,
                         .ropen = raw.ropen,
+                        .thaw = raw.thaw,
                         .memory_mb = (uint32_t) memory,
                         .cpus = (uint32_t) cpus,
                         .disk_bytes = disk,

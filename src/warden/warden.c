@@ -365,7 +365,7 @@ int warden_busy(const struct warden *w, struct error *err) {
         const char *what = w->identify.cb      ? "given its identity"
                            : w->snapshot.cb    ? "snapshotted"
                            : w->stop.cb        ? "stopped"
-                           : w->hold.kind > 0  ? "paused, resumed or saved"
+                           : w->hold.kind > 0  ? "paused, resumed, saved or parked"
                                                : NULL;
         return what ? error_set(err, -EBUSY, "the VM is being %s", what) : 0;
 }

@@ -53,6 +53,8 @@ void warden_stop(struct warden *w, unsigned timeout_ms, warden_done cb, void *ar
 void warden_pause(struct warden *w, warden_done cb, void *arg);
 void warden_resume(struct warden *w, warden_done cb, void *arg);
 void warden_save(struct warden *w, int fd, warden_done cb, void *arg);
+/* Ends all processes, forgets the identity and leaves the VM paused: what is made of it now belongs to nobody. */
+void warden_park(struct warden *w, warden_done cb, void *arg);
 void warden_fsfreeze(struct warden *w, bool on, warden_done cb, void *arg);
 
 struct warden_info {

@@ -14,7 +14,7 @@ struct guest;
 struct ctl;
 struct data;
 
-enum hold_kind { HOLD_NONE, HOLD_PAUSE, HOLD_RESUME, HOLD_SAVE, HOLD_FSFREEZE };
+enum hold_kind { HOLD_NONE, HOLD_PAUSE, HOLD_RESUME, HOLD_SAVE, HOLD_PARK, HOLD_FSFREEZE };
 
 /* Pausing, resuming or saving; one at a time. */
 struct hold {
@@ -23,7 +23,7 @@ struct hold {
         void *arg;
         struct control_call *call;
         int fd;         /* HOLD_SAVE */
-        bool waiting;   /* resume: for the link; save: for the guest to see that its port is closed */
+        bool waiting;   /* resume: for the link; save, park: for the guest to see that its port is closed */
 };
 
 struct warden {

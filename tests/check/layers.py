@@ -19,12 +19,13 @@ LAYERS = {
     'conf': {'base'},
     'link': {'base', 'wire', 'io'},
     'ipc': {'base', 'wire', 'io'},
-    'manifest': {'base'},
+    'procimage': {'base'},
+    'manifest': {'base', 'procimage'},
     'policy': {'base', 'wire'},
     'dns': {'base', 'wire', 'policy'},
     'ca': {'base', 'wire', 'io'},
 }
-PROGRAMS = {'agent', 'warden', 'rootd', 'builder', 'history', 'token', 'daemon', 'cli', 'gateway'}
+PROGRAMS = {'agent', 'warden', 'thaw', 'rootd', 'builder', 'history', 'token', 'daemon', 'cli', 'gateway'}
 FILE_MAX = 1500
 FUNCTION_MAX = 150
 

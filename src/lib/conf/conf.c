@@ -77,6 +77,7 @@ static const struct conf_key conf_keys[] = {
 
         { "engine", "engine", KIND_ENUM, AT(engine), 0, 15, "auto", "auto kvm tcg fake" },
         { "engine", "qemu", KIND_OPT_PATH, AT(qemu), 0, CONF_STR_MAX, "", NULL },
+        { "engine", "process_images", KIND_BOOL, AT(process_images), 0, 1, "yes", NULL },
 
         { "egress", "trust_store", KIND_PATH, AT(trust_store), 1, CONF_STR_MAX, "/etc/ssl/certs/ca-certificates.crt", NULL },
         { "egress", "resolv_conf", KIND_PATH, AT(resolv_conf), 1, CONF_STR_MAX, "/etc/resolv.conf", NULL },

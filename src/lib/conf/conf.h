@@ -53,6 +53,7 @@ struct conf {
         /* [engine] */
         char engine[16];                    /* "auto", "kvm", "tcg", "fake" */
         char qemu[CONF_STR_MAX + 1];        /* "": qemu-system-x86_64 on the system path */
+        bool process_images;                /* under emulation: start VMs from the image of a process */
         /* [egress] */
         char trust_store[CONF_STR_MAX + 1]; /* PEM certificates that upstream servers are verified by */
         char resolv_conf[CONF_STR_MAX + 1]; /* whose nameservers gateways ask */

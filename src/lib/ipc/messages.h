@@ -99,6 +99,13 @@
         X(STR, id, ID_LEN)            \
         X(STR, digest, DIGEST_LEN)    \
         X(STR, variant, 63)
+/* Adds to templates/<digest>/variants/<variant>/ the image of a process: that of a "restore" sandbox of that variant which
+ * was parked, with its memory and disk as they are now. Sandboxes start from it from then on. EOPNOTSUPP: not on this
+ * host, or not of this engine. */
+#define IPC_VARIANT_FREEZE_FIELDS(X)  \
+        X(STR, id, ID_LEN)            \
+        X(STR, digest, DIGEST_LEN)    \
+        X(STR, variant, 63)
 /* Removes templates/<digest>/variants/<variant>/, whatever its name stands for (an earlier QEMU's too). VMs that were
  * restored from it hold its files open. Missing is success. */
 #define IPC_VARIANT_REMOVE_FIELDS(X)  \
@@ -199,6 +206,10 @@
 /* As PAUSE, and then the state of the VM's devices is written to the descriptor sent along (write-only, empty; it
  * is IMAGE_BEGIN's). Answer: ok; the VM stays paused. */
 #define IPC_SAVE_FIELDS(X)
+
+/* All processes of the guest end, its identity is forgotten, and the VM stops, without a connection to anybody: what
+ * VARIANT_FREEZE is for. Answer: ok. */
+#define IPC_PARK_FIELDS(X)
 
 /* The guest's filesystem is synced and frozen (on), or goes on (off). The agent lets it go on by itself after a few
  * seconds. Answer: ok. */
@@ -345,7 +356,9 @@
         M(HISTORY, history)                      \
         M(PUBLISH, publish)                      \
         M(PUBLISHED, published)                  \
-        M(TOKEN, token)
+        M(TOKEN, token)                          \
+        M(PARK, park)                            \
+        M(VARIANT_FREEZE, variant_freeze)
 
 enum ipc_type {
         IPC_NONE = 0,

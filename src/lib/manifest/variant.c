@@ -6,6 +6,7 @@
 
 #include "base/str.h"
 #include "manifest/vmm_key.h"
+#include "procimage/host.h"
 
 #define QEMU_PATH "/usr/bin/qemu-system-x86_64" /* one Debian package holds all that are used */
 
@@ -24,8 +25,21 @@ static uint32_t qemu_key(void) {
         return h;
 }
 
+/* Under emulation a variant has a process with translated code in it, of this host's CPU and kernel. */
+static uint32_t host_key(void) {
+        static uint32_t key;
+        char host[PROCIMAGE_HOST_SIZE] = "";
+        if (key == 0 && procimage_host(host, NULL) == 0) {
+                key = 2166136261u;
+                for (const char *p = host; *p; p++)
+                        key = mix(key, (uint8_t) *p);
+        }
+        return key;
+}
+
 void variant_name(const char *engine, uint32_t memory_mb, uint32_t cpus, char out[VARIANT_NAME_MAX + 1]) {
         int n = snprintf(out, VARIANT_NAME_MAX + 1, "%s-%um-%uc", engine, memory_mb, cpus);
         if (n > 0 && n < VARIANT_NAME_MAX && str_has_prefix(engine, "qemu"))
-                (void) snprintf(out + n, VARIANT_NAME_MAX + 1 - (size_t) n, "-%08x", qemu_key());
+                (void) snprintf(out + n, VARIANT_NAME_MAX + 1 - (size_t) n, "-%08x",
+                                str_eq(engine, "qemu-tcg") ? mix(qemu_key(), host_key()) : qemu_key());
 }

@@ -11,6 +11,7 @@
  *
  *   boot     stub -> greeting -> running
  *   restore  stub -> greeting -> migrate-incoming -> MIGRATION completed: loaded; run: cont -> running
+ *            stub -> cspace-thaw -> greeting: loaded, as it was when the image of its process was made
  *   adopt    greeting -> query-status -> running, or loaded when paused
  *   snapshot stop -> migrate -> MIGRATION completed -> quit -> QMP closed -> fsync of the files
  *   save     xen-save-devices-state, which is what it says on every accelerator: devices without memory
@@ -53,7 +54,7 @@ struct qemu {
         char words[QEMU_CONSOLE_KEEP + QEMU_STDERR_KEEP + 64];
 
         uint64_t start_us, answered_us, loaded_us;
-        bool loading, loaded, running, ended, freed;
+        bool loading, loaded, running, ended, freed, let_go;
         char shutdown[64]; /* reason of a SHUTDOWN event; "" none came */
 
         struct {
@@ -211,16 +212,20 @@ static void tell_disk_size(struct qemu *q) {
                          (json_int_t) q->cfg.disk_bytes);
 }
 
+static void is_loaded(struct qemu *q) {
+        tell_disk_size(q);
+        q->loading = false;
+        q->loaded = true;
+        q->loaded_us = clock_mono_us();
+        q->base.handler->on_loaded(q->base.arg);
+}
+
 static void on_migration(struct qemu *q, const char *status) {
         if (q->snap.cb) {
                 if (!q->snap.migrated && (str_eq(status, "completed") || str_eq(status, "failed")))
                         snapshot_migrated(q, status);
         } else if (q->loading && str_eq(status, "completed")) {
-                tell_disk_size(q);
-                q->loading = false;
-                q->loaded = true;
-                q->loaded_us = clock_mono_us();
-                q->base.handler->on_loaded(q->base.arg);
+                is_loaded(q);
         } else if (q->loading && str_eq(status, "failed")) {
                 end(q, VMM_FAILED, "the snapshot cannot be loaded");
         }
@@ -289,10 +294,13 @@ static void on_capabilities(void *arg, int err, const struct error *e, const jso
         struct qemu *q = arg;
         on_start_command(q, err, e, ret);
         q->answered_us = clock_mono_us();
-        if (err == 0 && q->mode == MODE_BOOT) {
+        if (err < 0)
+                return;
+        if (q->mode == MODE_BOOT) {
                 q->loaded_us = q->answered_us;
                 is_running(q);
-        }
+        } else if (q->mode == MODE_RESTORE && q->cfg.thaw)
+                is_loaded(q);
 }
 
 static void on_adopted(void *arg, int err, const struct error *e, const json_t *ret) {
@@ -320,7 +328,7 @@ static int connect_qmp(struct qemu *q, struct error *err) {
         qmp_send(q->qmp, on_capabilities, q, "qmp_capabilities", NULL);
         if (q->mode == MODE_ADOPT) {
                 qmp_send(q->qmp, on_adopted, q, "query-status", NULL);
-        } else if (q->mode == MODE_RESTORE) {
+        } else if (q->mode == MODE_RESTORE && !q->cfg.thaw) {
                 char uri[16];
                 snprintf(uri, sizeof(uri), "fd:%d", QEMU_FD_STATE);
                 q->loading = true;
@@ -475,6 +483,29 @@ static void op_run(struct vmm *v) {
                 qmp_send(q->qmp, on_cont, q, "cont", NULL);
 }
 
+static void on_back(void *arg, int err, const struct error *e, const json_t *ret) {
+        on_start_command(arg, err, e, ret);
+}
+
+/* Whether commands can be sent; takes hold again of a VM that was let go. */
+static bool holds(struct qemu *q) {
+        if (q->qmp || q->ended || !q->let_go)
+                return q->qmp && !q->ended;
+        if (qmp_connect(q->base.loop, QEMU_QMP_PATH, &qmp_handler, q, &q->qmp, NULL) < 0)
+                return false;
+        q->let_go = false;
+        qmp_send(q->qmp, on_back, q, "qmp_capabilities", NULL);
+        return true;
+}
+
+static void op_let_go(struct vmm *v) {
+        struct qemu *q = of(v);
+        if (!q->qmp || q->ended)
+                return;
+        close_channels(q);
+        q->let_go = true;
+}
+
 struct call {
         vmm_done cb;
         void *arg;
@@ -490,7 +521,7 @@ static void on_called(void *arg, int err, const struct error *e, const json_t *r
 static void call(struct vmm *v, const char *command, vmm_done cb, void *arg) {
         struct qemu *q = of(v);
         struct error e = ERROR_INIT;
-        struct call *c = q->qmp && !q->ended ? malloc(sizeof(*c)) : NULL;
+        struct call *c = holds(q) ? malloc(sizeof(*c)) : NULL;
         if (!c) {
                 error_set(&e, -ENOTCONN, "there is no VM to talk to");
                 return cb(arg, e.code, &e);
@@ -550,7 +581,7 @@ static void on_saved(void *arg, int err, const struct error *e, const json_t *re
 static void op_save(struct vmm *v, int fd, vmm_done cb, void *arg) {
         struct qemu *q = of(v);
         struct error e = ERROR_INIT;
-        struct save *s = q->qmp && !q->ended ? malloc(sizeof(*s)) : NULL;
+        struct save *s = holds(q) ? malloc(sizeof(*s)) : NULL;
         char path[32];
         if (!s)
                 error_set(&e, -ENOTCONN, "there is no VM to talk to");
@@ -580,7 +611,7 @@ static void op_reset(struct vmm *v, vmm_done cb, void *arg) {
 
 static void op_stop(struct vmm *v) {
         struct qemu *q = of(v);
-        if (q->qmp && !q->ended)
+        if (holds(q))
                 qmp_send(q->qmp, NULL, NULL, "quit", NULL);
 }
 
@@ -655,6 +686,7 @@ static const struct vmm_ops qemu_ops = {
         .reset = op_reset,
         .snapshot = op_snapshot,
         .save = op_save,
+        .let_go = op_let_go,
         .stop = op_stop,
         .stats = op_stats,
         .times = op_times,

@@ -30,7 +30,7 @@
 #include "base/clock.h"
 #include "base/str.h"
 
-#define TCG_CACHE_MB 64
+#define TCG_CACHE_MB 160
 #define HEAP_PIECE (256 * 1024)
 #define QEMU_SYSTEM "/usr/bin/qemu-system-x86_64"
 #define QEMU_MICROVM "/usr/bin/qemu-system-x86_64-microvm" /* same package: KVM only, far fewer libraries */
@@ -67,7 +67,8 @@ static const char *binary(const struct vmm_config *c, bool kvm) {
 
 static void add_machine(struct args *a, const struct vmm_config *c, bool boot, bool kvm) {
         const char *qemu = binary(c, kvm);
-        add(a, "%s", qemu);
+        /* What becomes of an image is told by these arguments all the same, to whoever looks at the list of processes. */
+        add(a, "%s", !boot && c->thaw ? c->thaw : qemu);
         add2(a, "-M", "microvm,x-option-roms=off,pit=off,memory-backend=mem");
         if (kvm) {
                 add2(a, "-accel", "kvm");

@@ -38,6 +38,7 @@ enum vmm_end {
 /* Descriptors are -EBADF where absent; the driver takes them (vmm_config_close() closes the rest). */
 struct vmm_config {
         const char *engine, *qemu, *ropen;
+        const char *thaw; /* of "restore": `state` is the image of a process, which this program becomes; NULL: a snapshot */
         uint32_t memory_mb, cpus;
         uint64_t disk_bytes; /* of "restore": the disk is larger than the one in the snapshot; 0: as it was */
         int stub, tap, disk, mem, state, kernel, initrd, qmp_listen, port_listen;
@@ -77,6 +78,9 @@ struct vmm_ops {
         /* Of a paused VM: writes its devices, without memory and disk, to fd (write-only, empty; the caller's,
          * who keeps it open until cb). The VM stays paused. "restore" loads what was written. */
         void (*save)(struct vmm *v, int fd, vmm_done cb, void *arg);
+        /* Of a paused VM: lets go of its process, so that an image can be made of that; whatever is asked of it next takes
+         * hold again. NULL where there is nothing to let go of. */
+        void (*let_go)(struct vmm *v);
         /* Ends the VM without asking the guest; on_end follows. */
         void (*stop)(struct vmm *v);
         void (*stats)(struct vmm *v, vmm_stats_cb cb, void *arg);

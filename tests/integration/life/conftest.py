@@ -69,8 +69,8 @@ def libexec():
     """The programs of the build as they lie in an installation."""
     d = tempfile.mkdtemp(prefix='lx-')
     os.chmod(d, 0o755)
-    for name in ('warden/cspace-warden', 'warden/ropen.so', 'agent/cspace-agent', 'daemon/cspaced', 'rootd/cspace-rootd', 'gateway/cspace-gateway',
-                 'history/cspace-history', 'token/cspace-token'):
+    for name in ('warden/cspace-warden', 'warden/ropen.so', 'thaw/cspace-thaw', 'agent/cspace-agent', 'daemon/cspaced', 'rootd/cspace-rootd',
+                 'gateway/cspace-gateway', 'history/cspace-history', 'token/cspace-token'):
         path = os.path.join(BUILD, 'src', name)
         if not os.path.exists(path):
             pytest.skip(f'{path} is not built')

@@ -13,8 +13,8 @@ import pytest
 
 TOP = os.path.abspath(os.path.join(os.path.dirname(__file__), '..', '..', '..'))
 BUILD = os.environ.get('CSPACE_BUILD', os.path.join(TOP, 'build', 'test-gcc'))
-PROGRAMS = {'cspaced': 'daemon', 'cspace-rootd': 'rootd', 'cspace-warden': 'warden', 'ropen.so': 'warden', 'cspace-builder': 'builder',
-            'cspace-history': 'history', 'cspace-token': 'token', 'cspace-agent': 'agent'}
+PROGRAMS = {'cspaced': 'daemon', 'cspace-rootd': 'rootd', 'cspace-warden': 'warden', 'ropen.so': 'warden', 'cspace-thaw': 'thaw',
+            'cspace-builder': 'builder', 'cspace-history': 'history', 'cspace-token': 'token', 'cspace-agent': 'agent'}
 
 
 def free_port():

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""VMs that are started from the image of a process."""
+import glob
+import os
+
+from test_history import checkpoint, rollback
+from test_life import counting, counts, goes_on
+
+MAGIC = b'CSCIMG01'
+
+
+def thawed(h, s):
+    """Whether the VM of a sandbox is what cspace-thaw became."""
+    return os.path.basename(os.readlink(f'/proc/{h.pids(s)[1]}/exe')) == 'cspace-thaw'
+
+
+def images(h):
+    return glob.glob(os.path.join(h.data, 'checkpoints', '*', 'process'))
+
+
+def test_a_variant_has_a_process(host):
+    h = host
+    found = glob.glob(os.path.join(h.data, 'templates', '*', 'variants', '*', 'frozen', 'process'))
+    assert len(found) == 1
+    with open(found[0], 'rb') as f:
+        assert f.read(8) == MAGIC
+    st = os.stat(found[0])
+    assert (st.st_uid, st.st_mode & 0o777) == (0, 0o400)
+    a, b = h.create(), h.create()
+    assert thawed(h, a) and thawed(h, b)
+    told = [h.sh(s, 'hostname; cat /etc/machine-id /proc/sys/kernel/random/uuid; head -c 16 /dev/urandom | od -An -tx1').split('\n')
+            for s in (a, b)]
+    assert all(x != y for x, y in zip(told[0][:4], told[1][:4])), told
+
+
+def test_it_has_not_more_rights_than_qemu(host):
+    """What QEMU's own sandbox would have denied, and what a VM is confined to."""
+    h = host
+    s = h.create()
+    status = dict(line.split(':\t', 1) for line in open(f'/proc/{h.pids(s)[1]}/status') if ':\t' in line)
+    assert status['NoNewPrivs'].strip() == '1' and status['Seccomp'].strip() == '2'
+    assert int(status['Seccomp_filters']) == 2
+    assert {status[k].strip() for k in ('CapInh', 'CapPrm', 'CapEff', 'CapBnd', 'CapAmb')} == {'0' * 16}
+    assert status['Uid'].split()[0] != '0'
+    writable = [line for line in open(f'/proc/{h.pids(s)[1]}/maps') if 's' in line.split()[1]]
+    assert not writable, writable
+
+
+def test_suspended_twice(host):
+    """The second image is of a process that was thawed itself, and costs what has changed."""
+    h = host
+    s = counting(h)
+    for _ in range(2):
+        before = counts(h, s)
+        result = h.change(s, 'suspend')['operation']['result']
+        assert result['written_bytes'] <= 1.3 * result['private_bytes'], result
+        assert len(images(h)) == 1
+        h.change(s, 'restore')
+        assert thawed(h, s)
+        goes_on(h, s, before)
+
+
+def test_of_another_host(host):
+    """An image that was made for another kernel or CPU is passed over; the devices' state is enough."""
+    h = host
+    s = counting(h)
+    before = counts(h, s)
+    h.change(s, 'suspend')
+    image, = images(h)
+    os.chmod(image, 0o600)
+    with open(image, 'r+b') as f:
+        f.seek(8)
+        assert f.read(7) == b'kernel-'
+        f.seek(8)
+        f.write(b'Kernel-')
+    h.change(s, 'restore')
+    assert not thawed(h, s)
+    goes_on(h, s, before)
+
+
+def test_a_full_checkpoint_goes_on(host):
+    """The VM is let go of for the image, and taken hold of again."""
+    h = host
+    s = counting(h)
+    before = counts(h, s)
+    c = checkpoint(h, s, kind='full')['checkpoint']
+    goes_on(h, s, before)
+    assert len(images(h)) == 1
+    rollback(h, s, c)
+    assert thawed(h, s)
+    goes_on(h, s, before)
