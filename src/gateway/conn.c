@@ -444,20 +444,24 @@ static void on_timer(uv_timer_t *t) {
 /* ---- accept -------------------------------------------------------------------------------- */
 
 static int find_host(struct conn *c) {
-        struct sockaddr_in dst;
-        socklen_t len = sizeof dst;
-        if (getsockopt(c->fd, SOL_IP, SO_ORIGINAL_DST, &dst, &len) < 0 || dst.sin_family != AF_INET)
-                return REASON_LOOP; /* not redirected: it was opened to the gateway itself */
-        struct sockaddr_in own;
-        len = sizeof own;
-        if (getsockname(c->fd, (struct sockaddr *) &own, &len) == 0 && own.sin_addr.s_addr == dst.sin_addr.s_addr &&
-            own.sin_port == dst.sin_port)
+        struct sockaddr_in dst, own = { .sin_family = AF_UNSPEC };
+        socklen_t len = sizeof own;
+        (void) getsockname(c->fd, (struct sockaddr *) &own, &len);
+        len = sizeof dst;
+        /* Not redirected, or to where it was redirected: it was opened to the gateway itself. */
+        bool loop = getsockopt(c->fd, SOL_IP, SO_ORIGINAL_DST, &dst, &len) < 0 || dst.sin_family != AF_INET ||
+                    (own.sin_addr.s_addr == dst.sin_addr.s_addr && own.sin_port == dst.sin_port);
+        if (loop && own.sin_family != AF_INET)
                 return REASON_LOOP;
+        if (loop)
+                dst = own;
         c->dst = dst.sin_addr;
         c->port = ntohs(dst.sin_port);
         c->audit.port = c->port;
         host_of_addr(dst.sin_addr, &c->host);
         audit_set_host(&c->audit, c->host.name, strlen(c->host.name));
+        if (loop)
+                return REASON_LOOP;
         if (!dns_names_in_range(dst.sin_addr))
                 return -1;
         const char *name = dns_names_lookup(c->gw->names, dst.sin_addr);

@@ -21,7 +21,8 @@
 
 /*
  * raw: before the kernel keeps books of a packet, so that forged ones cost nothing. input takes only what
- * was redirected (conntrack says so): nothing else in the namespace can be reached. output lets answers go
+ * was redirected (conntrack says so): nothing else in the namespace can be reached. What is for the port of the
+ * redirection itself needs none, and conntrack does not say it; the gateway refuses and records it. output lets answers go
  * and no more: a program that was taken over in this namespace has no more of a network than the guest.
  */
 static const char net_rules[] =
@@ -55,6 +56,7 @@ static const char net_rules[] =
         "  chain input {\n"
         "    type filter hook input priority filter; policy drop;\n"
         "    iifname \"" NET_TAP "\" ct status dnat tcp dport " GATEWAY_PORTS " accept\n"
+        "    iifname \"" NET_TAP "\" tcp dport " STR(NET_TCP_PORT) " accept\n"
         "    iifname \"" NET_TAP "\" ct status dnat udp dport " STR(NET_DNS_PORT) " accept\n"
         "    counter name in_dropped\n"
         "  }\n"

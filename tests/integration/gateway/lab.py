@@ -34,7 +34,8 @@ table inet cspace {
     iifname "tap0" tcp dport 53 redirect to :%(dns_tcp)d
     iifname "tap0" meta l4proto tcp redirect to :%(tcp)d;
   }
-  chain input { type filter hook input priority filter; policy drop; iifname "tap0" ct status dnat accept; }
+  chain input { type filter hook input priority filter; policy drop; iifname "tap0" ct status dnat accept;
+    iifname "tap0" tcp dport %(tcp)d accept; }
   chain forward { type filter hook forward priority filter; policy drop; }
   chain output { type filter hook output priority filter; policy drop; ct state established accept; }
 }

@@ -105,8 +105,8 @@ class Unix(http.client.HTTPConnection):
 class Host:
     """One cspace-rootd and one cspaced."""
 
-    def __init__(self, libexec, data):
-        self.libexec, self.data = libexec, data
+    def __init__(self, libexec, data, prefix=()):
+        self.libexec, self.data, self.prefix = libexec, data, list(prefix)
         self.top = tempfile.mkdtemp(prefix='lf-')
         os.chmod(self.top, 0o755)
         self.run = os.path.join(self.top, 'run')
@@ -119,7 +119,7 @@ class Host:
     # ---- processes
 
     def spawn(self, name, *args, env=None):
-        return subprocess.Popen([os.path.join(self.libexec, name), '--config', os.path.join(self.top, 'conf'), '--run', self.run,
+        return subprocess.Popen([*self.prefix, os.path.join(self.libexec, name), '--config', os.path.join(self.top, 'conf'), '--run', self.run,
                                  '--data', self.data, *args], stdout=self.log, stderr=self.log, stdin=subprocess.DEVNULL,
                                 env={**os.environ, 'CSPACE_LOG_FORMAT': 'text', **(env or {})})
 
@@ -233,7 +233,7 @@ class Host:
 
     def create(self, **kw):
         r = self.post('/v1/sandboxes?wait=300', {'template': 'base', 'memory_mb': 128, **kw})
-        assert r.status == 201, r
+        assert r.status == 201, (r, self.get("/v1/templates"))
         return r.json['sandbox']['id']
 
     def delete(self, ident):
@@ -256,7 +256,7 @@ class Host:
 
     def prepare(self, ident, cmd, args=(), **kw):
         r = self.post(f'/v1/sandboxes/{ident}/commands', {'cmd': cmd, 'args': list(args), 'user': 'root', **kw})
-        assert r.status == 201, r
+        assert r.status == 201, (r, self.get("/v1/templates"))
         return r.json
 
     def attach(self, session, offset=0):

@@ -159,7 +159,8 @@ def ask_beside(placer, ident, expression):
     return join
 
 
-@pytest.mark.parametrize('dst,port', [('93.184.216.34', 443), ('10.200.0.1', 80), ('127.0.0.1', 80), ('198.18.0.9', 22)])
+@pytest.mark.parametrize('dst,port', [('93.184.216.34', 443), ('10.200.0.1', 80), ('127.0.0.1', 80), ('198.18.0.9', 22),
+                                      ('10.200.0.1', 5300), ('10.200.0.1', 5301), ('93.184.216.34', 5301)])
 def test_any_tcp_ends_at_the_gateway(placer, guest, dst, port):
     answer = ask_beside(placer, guest.ident, 'accept_one()')
     guest.send(ip(6, tcp(dst, port, 2), dst))
@@ -186,12 +187,11 @@ def test_what_is_dropped_is_counted(placer, guest):
     guest.send(ip(17, udp(dst, 123, b'x'), dst))                                            # other UDP
     guest.send(ip(1, bytes.fromhex('0800f7ff00000000'), dst))                               # ping
     guest.send(ip(17, udp('10.200.0.1', 5300, b'x'), '10.200.0.1'))                         # the gateway's own port
-    guest.send(ip(6, tcp('10.200.0.1', 5301, 2), '10.200.0.1'))
     assert guest.receive() is None
     after = guest.counters()
     assert after['spoofed'] - before['spoofed'] == 2, after
     assert after['not_carried'] - before['not_carried'] == 3, after
-    assert after['in_dropped'] - before['in_dropped'] == 1, after
+    assert after['in_dropped'] == before['in_dropped'], after
     assert after['forward_dropped'] == before['forward_dropped']
 
 

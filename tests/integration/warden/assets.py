@@ -102,7 +102,19 @@ def make_initrd(kernel_root, agent):
     return cpio(entries)
 
 
-def make_disk(cache, path):
+def add_program(root, path):
+    """One of this machine's programs, with the libraries that it is linked with."""
+    files = [path]
+    for line in run('ldd', path).decode().splitlines():
+        files += [w for w in line.split() if w.startswith('/')]
+    for f in files:
+        to = root + f
+        os.makedirs(os.path.dirname(to), exist_ok=True)
+        shutil.copy(f, to)
+
+
+def make_disk(cache, path, programs=(), files=()):
+    """programs: of this machine, to be in it too; files: (path, bytes)."""
     root = os.path.join(cache, 'root')
     shutil.rmtree(root, ignore_errors=True)
     for d in ('bin', 'dev', 'etc', 'home/user', 'proc', 'root', 'run', 'sys', 'tmp', 'usr/bin', 'var/tmp'):
@@ -116,6 +128,11 @@ def make_disk(cache, path):
     open(root + '/etc/group', 'w').write(GROUP)
     open(root + '/etc/os-release', 'w').write('ID=test\n')
     os.chown(root + '/home/user', 1000, 1000)
+    for p in programs:
+        add_program(root, p)
+    for name, data in files:
+        os.makedirs(os.path.dirname(root + name), exist_ok=True)
+        open(root + name, 'wb').write(data)
     with open(path, 'wb') as f:
         f.truncate(192 << 20)
     run('mke2fs', '-q', '-t', 'ext4', '-O', '^has_journal', '-d', root, path)

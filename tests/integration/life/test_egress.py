@@ -1,0 +1,278 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Egress and credentials with everything real: microVM, gateway, cspaced, cspace-rootd, cspace-token, servers in namespaces. The
+guest has curl, and does nothing to trust anybody."""
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+
+import pytest
+
+import internet as internet_module
+from conftest import BUILD, CACHE, Host, assets, until
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'token'))
+import authority  # noqa: E402
+
+SECRET = 'tok-9f2e77c1d0aa4b53'
+ALLOW = {'rules': [{'name': 'web', 'action': 'allow', 'hosts': ['api.test', 'other.test', 'meta.test', 'inward.test']}]}
+BIND = {'id': 'api', 'credential': 'token', 'hosts': ['api.test'], 'env': 'API_TOKEN'}
+SYSTEM_BUNDLE = b'# the certificates of the system\n'
+
+
+@pytest.fixture(scope='module')
+def internet():
+    for tool in ('ip', 'dnsmasq', 'openssl', 'nsenter'):
+        if not shutil.which(tool):
+            pytest.skip(f'{tool} is not installed')
+    n = internet_module.Internet(tempfile.mkdtemp(prefix='inet-'))
+    yield n
+    n.close()
+
+
+@pytest.fixture(scope='module')
+def online(btrfs, libexec, internet):
+    """A host whose network is `internet`, with a template that has curl."""
+    try:
+        template = assets.make_template(CACHE, os.path.join(BUILD, 'src', 'agent', 'cspace-agent'))
+        own = os.path.join(btrfs, 'curl-template')
+        os.makedirs(own)
+        for name in ('kernel', 'initrd'):
+            shutil.copy(os.path.join(template, name), own)
+        assets.make_disk(CACHE, os.path.join(own, 'disk.img'), ['/usr/bin/curl'], [('/etc/ssl/certs/ca-certificates.crt', SYSTEM_BUNDLE)])
+    except assets.Unavailable as e:
+        pytest.skip(str(e))
+    h = Host(libexec, os.path.join(btrfs, 'online'), internet.prefix)
+    h.start(internet.conf)
+    h.add_template(own)
+    yield h
+    h.close()
+
+
+class Guest:
+    def __init__(self, host, net, **kw):
+        self.host, self.net = host, net
+        self.id = host.create(policy=ALLOW, memory_mb=128, **kw)
+        until(lambda: host.get(f'/v1/sandboxes/{self.id}').json['egress']['state'] == 'active', what='the gateway')
+
+    def curl(self, *argv):
+        """(status, headers and body)"""
+        quoted = ' '.join("'" + a + "'" if not a.startswith('"') else a for a in argv)
+        out = self.host.sh(self.id, f'curl -sS -i -m 60 {quoted} 2>&1 || echo "curl: $?"')
+        m = re.match(r'HTTP/[0-9.]+ (\d+)', out)
+        return (int(m[1]) if m else None), out
+
+    def asked(self, *argv):
+        """What the server saw of one request; None: nothing."""
+        self.net.forget()
+        self.answer = self.curl(*argv)
+        seen = self.net.requests()
+        assert len(seen) <= 1
+        return seen[0] if seen else None
+
+    def audit(self, **want):
+        r = self.host.get(f'/v1/sandboxes/{self.id}/audit?limit=1000')
+        return [x for x in r.json['records'] if all(x.get(k) == v for k, v in want.items())]
+
+    def recorded(self, n, **want):
+        """At least so many records; they come a moment after what they are of."""
+        return until(lambda: len(self.audit(**want)) >= n and self.audit(**want), 20, f'{n} records of {want}')
+
+    def path(self, tail):
+        return f'/v1/sandboxes/{self.id}/{tail}'
+
+    def close(self):
+        self.host.delete(self.id)
+
+
+def keep(host, name='token', **kw):
+    r = host.request('PUT', f'/v1/credentials/{name}', kw or {'secret': SECRET})
+    assert r.status == 200, r
+    return r.json
+
+
+@pytest.fixture
+def guest(online, internet):
+    made = []
+
+    def make(**kw):
+        made.append(Guest(online, internet, **kw))
+        return made[-1]
+    yield make
+    for g in made:
+        g.close()
+    for c in online.get('/v1/credentials').json['credentials']:
+        assert online.request('DELETE', f"/v1/credentials/{c['name']}").status == 204
+
+
+def vm_has(host, ident, needle):
+    """Whether the bytes are anywhere in the memory of the VM's process, the guest's memory included."""
+    pid = host.pids(ident)[1]
+    with open(f'/proc/{pid}/maps') as maps, open(f'/proc/{pid}/mem', 'rb', 0) as mem:
+        for line in maps:
+            span, mode = line.split()[:2]
+            if mode[0] != 'r' or '[v' in line:
+                continue
+            at, end = (int(x, 16) for x in span.split('-'))
+            tail = b''
+            while at < end:
+                try:
+                    mem.seek(at)
+                    data = mem.read(min(end - at, 1 << 24))
+                except (OSError, ValueError):
+                    break
+                if not data:
+                    break
+                if needle in tail + data:
+                    return True
+                tail = data[-len(needle):]
+                at += len(data)
+    return False
+
+
+def files_have(folder, needle):
+    for top, _, names in os.walk(folder):
+        for name in names:
+            path = os.path.join(top, name)
+            if os.path.isfile(path) and not os.path.islink(path) and os.path.getsize(path) < 64 << 20:
+                with open(path, 'rb') as f:
+                    if needle in f.read():
+                        return path
+    return None
+
+
+def test_secret_goes_upstream_and_nowhere_else(online, internet, guest):
+    keep(online)
+    g = guest(bindings=[BIND])
+    env = online.sh(g.id, 'echo "$API_TOKEN"').strip()
+    assert env and env != SECRET and env == online.get(g.path('bindings')).json['bindings'][0]['placeholder']
+    seen = g.asked('-H', '"Authorization: Bearer $API_TOKEN"', 'https://api.test/echo?q=1')
+    assert seen['headers']['authorization'] == f'Bearer {SECRET}' and seen['path'] == '/echo?q=1'
+    status, text = g.answer
+    assert status == 200 and SECRET not in text                       # the echo, in head and body
+    assert text.count('*' * len(SECRET)) == 2
+    assert g.asked('https://api.test/')['headers']['authorization'] == f'Bearer {SECRET}'  # without anything of its own
+    assert g.asked('-d', 'key=' + 'x' * 1000, 'https://api.test/')['body'] == 'key=' + 'x' * 1000
+    # Other hosts get neither secret nor placeholder.
+    assert 'authorization' not in g.asked('https://other.test/')['headers']
+    assert g.asked('-H', '"Authorization: Bearer $API_TOKEN"', 'https://other.test/') is None
+    assert g.answer[0] == 403 and '"reason":"placeholder"' in g.answer[1]
+    assert g.asked('-L', 'https://api.test/redirect?to=https://denied.test/')['host'] == 'api.test'
+    internet.forget()
+    g.curl('-L', 'https://api.test/redirect?to=https://other.test/here')
+    assert [('authorization' in r['headers'], r['host']) for r in internet.requests()] == [(True, 'api.test'), (False, 'other.test')]
+    # Records say what was used, and nothing has the secret: not the guest's memory, no file of the host.
+    used = g.recorded(5, kind='request', host='api.test', verdict='allow')
+    assert all(x['binding'] == 'api' and x['rule'] == 'web' for x in used)
+    denied, = g.recorded(1, kind='request', reason='placeholder')
+    assert denied['verdict'] == 'deny' and denied['host'] == 'other.test' and 'binding' not in denied
+    assert SECRET not in online.get(g.path('audit?limit=1000')).body.decode()
+    assert not vm_has(online, g.id, SECRET.encode()) and vm_has(online, g.id, env.encode())
+    for folder in (online.top, os.path.join(online.data, 'audit'), online.data):
+        assert files_have(folder, SECRET.encode()) is None
+
+
+def test_unbind_and_rotate_take_effect_at_once(online, internet, guest):
+    keep(online)
+    g = guest()
+    assert 'authorization' not in g.asked('https://api.test/')['headers']
+    assert online.post(g.path('bindings'), BIND).status == 201
+    assert g.asked('https://api.test/')['headers']['authorization'] == f'Bearer {SECRET}'
+    r = online.post('/v1/credentials/token/rotate', {'secret': 'another-secret-55aa'})
+    assert r.status == 200, r
+    assert g.asked('https://api.test/')['headers']['authorization'] == 'Bearer another-secret-55aa'
+    assert online.request('DELETE', g.path('bindings/api')).status == 204
+    assert 'authorization' not in g.asked('https://api.test/')['headers']
+    assert g.asked('-H', 'Authorization: mine', 'https://api.test/')['headers']['authorization'] == 'mine'
+
+
+def test_unbind_on_an_open_connection(online, internet, guest):
+    """One connection, three requests; what the second and third get is what holds then."""
+    keep(online)
+    g = guest(bindings=[BIND])
+    internet.forget()
+    a = online.background(g.id, 'for i in 1 2 3; do echo "url = https://api.test/$i"; [ $i = 3 ] || while [ ! -e /tmp/go$i ]; do sleep 0.1; done; done'
+                          ' | curl -sS -m 120 -K - > /tmp/out 2>&1; echo done > /tmp/end')
+    assert a
+    # curl reads its whole configuration first: so each request is a process, but the gateway's own side is kept
+    online.sh(g.id, 'touch /tmp/go1 /tmp/go2; while [ ! -e /tmp/end ]; do sleep 0.1; done')
+    assert [r['headers'].get('authorization') for r in internet.requests()] == [f'Bearer {SECRET}'] * 3
+    assert online.request('DELETE', g.path('bindings/api')).status == 204
+    assert 'authorization' not in g.asked('https://api.test/4')['headers']
+
+
+def test_gateway_killed_and_suspended(online, internet, guest):
+    """Another gateway, also that of a restored sandbox, has the secret before it lets anything through."""
+    keep(online)
+    g = guest(bindings=[BIND])
+    with open(os.path.join(online.run, 'sandboxes', g.id, 'placement')) as f:
+        os.kill(int(re.search(r'^gateway_pid=(\d+)', f.read(), re.M)[1]), signal.SIGKILL)
+    seen = until(lambda: g.asked('https://api.test/'), what='another gateway')
+    assert seen['headers']['authorization'] == f'Bearer {SECRET}'
+    online.change(g.id, 'suspend')
+    assert files_have(os.path.join(online.data, 'checkpoints'), SECRET.encode()) is None
+    online.change(g.id, 'restore')
+    seen = until(lambda: g.asked('https://api.test/'), what='another gateway')
+    assert seen['headers']['authorization'] == f'Bearer {SECRET}'
+
+
+def test_tokens_of_an_endpoint(online, internet, guest):
+    """Got, renewed while the sandbox runs, missing, and back."""
+    internet.mode('ok 3')
+    made = keep(online, provider='oauth2', token_url='https://auth.test/token', client_id=authority.CLIENT, secret=authority.SECRET)
+    assert made['token']['state'] == 'ready', made
+    g = guest(bindings=[BIND])
+    used = set()
+
+    def renewed():
+        seen = g.asked('https://api.test/')
+        used.add(seen['headers']['authorization'] if seen else None)
+        return len(used - {None}) >= 3
+    until(renewed, 60, 'two more tokens')
+    assert all(re.fullmatch(r'Bearer tok-\d+-\d+-abcdefgh', t) for t in used - {None})
+    internet.mode('status 500')
+
+    def refused():
+        return g.asked('https://api.test/') is None
+    until(refused, 30, 'the end of the last token')
+    status, text = g.answer
+    error = json.loads(text[text.index('{'):])['error']
+    assert status == 503 and error['code'] == 'credential_unavailable' and error['reason'] == 'credential' and error['credential'] == 'token'
+    record = g.recorded(1, kind='request', verdict='deny')[0]
+    assert record['reason'] == 'credential' and record['binding'] == 'api' and record['status'] == 503
+    token = online.get('/v1/credentials').json['credentials'][0]['token']
+    assert token['state'] == 'failed' and token['reason'] == 'the token endpoint answered 500: server_error'
+    internet.mode('ok 3600')
+    seen = until(lambda: g.asked('https://api.test/'), 60, 'a token by itself')
+    assert seen['headers']['authorization'] not in used
+    for secret in (authority.SECRET, seen['headers']['authorization'].split()[1]):
+        assert files_have(online.top, secret.encode()) is None and not vm_has(online, g.id, secret.encode())
+
+
+def test_tokens_of_a_command(online, internet, guest):
+    folder = os.path.join(online.top, 'commands')
+    os.makedirs(folder, exist_ok=True)
+    os.chmod(folder, 0o755)
+    with open(os.path.join(folder, 'vault'), 'w') as f:
+        f.write('#!/bin/sh\necho "{\\"token\\":\\"by-command-$(id -u)\\",\\"expires_in\\":600}"\n')
+    os.chmod(os.path.join(folder, 'vault'), 0o755)
+    online.stop()
+    online.start(internet.conf + f'[credentials]\ncommands = {folder}\n')
+    made = keep(online, provider='command', command='vault')
+    assert made['token']['state'] == 'ready', made
+    g = guest(bindings=[BIND])
+    seen = g.asked('https://api.test/')
+    assert re.fullmatch(r'Bearer by-command-21456\d+', seen['headers']['authorization'])
+    assert keep(online, 'none', provider='command', command='nothing')['token']['state'] == 'failed'
+
+
+def test_names_that_lead_inward(online, internet, guest):
+    """D07 and XF01: names that are allowed and lead to metadata or to the host itself are refused when dialled, and recorded."""
+    g = guest()
+    for host in ('meta.test', 'inward.test'):
+        assert g.asked(f'https://{host}/') is None
+        assert g.recorded(1, host=host, verdict='deny')[0]['reason'] == 'address_refused', g.answer
