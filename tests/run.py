@@ -235,7 +235,8 @@ def stage_integration(results):
 
     # Two at a time: much of them is waiting.
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        list(pool.map(one_folder, sorted(glob.glob(os.path.join(TOP, 'tests', 'integration', '*/')))))
+        folders = glob.glob(os.path.join(TOP, 'tests', 'integration', '*/')) + [os.path.join(TOP, 'tests', 'attack')]
+        list(pool.map(one_folder, sorted(folders)))
 
 
 def stage_quickstart(results):

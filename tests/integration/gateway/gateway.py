@@ -29,8 +29,8 @@ class ConfigError(Exception):
 
 
 class Gateway:
-    def __init__(self, lab, trust=None, files=16384):
-        self.lab, self.records, self.names = lab, [], None
+    def __init__(self, lab, trust=None, files=16384, resolver='127.0.0.1:5353'):
+        self.lab, self.records, self.names, self.resolver = lab, [], None, resolver
         self.dropped, self.files = 0, files
         self.keep_records = True
         self.changed = threading.Condition()
@@ -73,7 +73,7 @@ class Gateway:
 
         self.log = self.lab.path('gateway.log')
         with open(self.log, 'ab') as log:
-            p = subprocess.Popen([BINARY, '--id', ID, '--trust', trust, '--resolver', '127.0.0.1:5353'], preexec_fn=prepare,
+            p = subprocess.Popen([BINARY, '--id', ID, '--trust', trust, '--resolver', self.resolver], preexec_fn=prepare,
                                  pass_fds=(3, 4, 5, 6), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log, env={})
         for s in socks:
             s.close()

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Egress and credentials with everything real: microVM, gateway, cspaced, cspace-rootd, cspace-token, servers in namespaces. The
 guest has curl, and does nothing to trust anybody."""
+import base64
+import contextlib
 import json
 import os
 import re
 import shutil
 import signal
-import subprocess
+import sqlite3
 import sys
 import tempfile
 
@@ -276,3 +278,43 @@ def test_names_that_lead_inward(online, internet, guest):
     for host in ('meta.test', 'inward.test'):
         assert g.asked(f'https://{host}/') is None
         assert g.recorded(1, host=host, verdict='deny')[0]['reason'] == 'address_refused', g.answer
+
+
+def test_clock_that_lags(online, internet, guest):
+    """N13: leaves are good for who thinks that it is yesterday; and the guest's clock is its own affair."""
+    g = guest()
+    online.sh(g.id, 'date -s "@$(($(date +%s) - 120))" >/dev/null')
+    assert g.asked('https://api.test/')
+    online.sh(g.id, 'date -s "@$(($(date +%s) - 80000))" >/dev/null')
+    assert g.asked('https://api.test/')
+
+
+def test_guest_breaks_its_own_network(online, internet, guest):
+    """N34, N09: the platform reaches a guest without an address, a route or a device, and there is no IPv6 to be half there."""
+    g = guest()
+    assert g.asked('https://api.test/')
+    assert online.sh(g.id, 'grep -vc " lo$" /proc/net/if_inet6 2>/dev/null || true').strip() in ('', '0')
+    online.sh(g.id, 'ip route flush table main; ip addr flush dev eth0; ip link set eth0 down; echo nameserver 192.0.2.77 > /etc/resolv.conf')
+    assert online.sh(g.id, 'echo still here') == 'still here\n'
+    assert online.get(g.path('')[:-1]).json['state'] == 'running'
+    assert g.asked('https://api.test/') is None
+
+
+def test_key_of_the_authority_is_not_in_the_guest(online, internet, guest):
+    """XE41: neither the seed nor what is made of it, in memory or in a snapshot on disk; the certificate is."""
+    g = guest()
+    assert g.asked('https://api.test/')
+    pem = online.sh(g.id, 'cat /run/cspace/ca.crt')
+    assert 'BEGIN CERTIFICATE' in pem and 'PRIVATE' not in pem
+    for name in ('state.db', 'state.db-wal'):  # cspaced holds it
+        if os.path.exists(os.path.join(online.data, name)):
+            shutil.copy(os.path.join(online.data, name), internet.dir)
+    with contextlib.closing(sqlite3.connect(internet.path('state.db'))) as db:
+        seed = db.execute('SELECT ca_seed FROM egress WHERE sandbox_id = ?', (g.id,)).fetchone()[0]
+    assert len(base64.b64decode(seed)) == 32
+    for needle in (base64.b64decode(seed), seed.encode()):
+        assert not vm_has(online, g.id, needle)
+    online.change(g.id, 'suspend')
+    for needle in (base64.b64decode(seed), seed.encode()):
+        assert files_have(os.path.join(online.data, 'checkpoints'), needle) is None
+    online.change(g.id, 'restore')

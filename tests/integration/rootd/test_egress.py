@@ -195,6 +195,137 @@ def test_what_is_dropped_is_counted(placer, guest):
     assert after['forward_dropped'] == before['forward_dropped']
 
 
+def packet(proto, payload, dst, src=GUEST, ttl=64, frag=0x4000, ident=7, options=b''):
+    """As ip(), with what a header can have beside."""
+    words = 5 + len(options) // 4
+    head = struct.pack('!BBHHHBBH4s4s', 0x40 | words, 0, 4 * words + len(payload), ident, frag, ttl, proto, 0, socket.inet_aton(src), socket.inet_aton(dst)) + options
+    return head[:10] + struct.pack('!H', checksum(head)) + head[12:] + payload
+
+
+@pytest.mark.parametrize('proto', [1, 2, 4, 33, 41, 47, 50, 51, 112, 132, 136, 255])
+def test_other_protocols_of_ip(placer, guest, proto):
+    """XC09: ICMP, IGMP, IP in IP, DCCP, 6in4, GRE, ESP, AH, VRRP, SCTP, UDP-Lite: counted, and nothing comes back."""
+    before = guest.counters()
+    guest.send(packet(proto, bytes.fromhex('0800f7ff00000000') + b'data' * 20, '93.184.216.34'))
+    assert guest.receive() is None
+    after = guest.counters()
+    assert after['not_carried'] - before['not_carried'] == 1 and after['forward_dropped'] == before['forward_dropped']
+
+
+def test_source_ports_mean_nothing(placer, guest):
+    """XC16."""
+    before = guest.counters()
+    guest.send(ip(17, udp('93.184.216.34', 123, b'x', sport=53), '93.184.216.34'))
+    guest.send(ip(17, udp('93.184.216.34', 443, b'x', sport=443), '93.184.216.34'))
+    assert guest.receive() is None
+    assert guest.counters()['not_carried'] - before['not_carried'] == 2
+    answer = ask_beside(placer, guest.ident, 'accept_one()')
+    guest.send(ip(6, tcp('93.184.216.34', 25, 2, sport=53), '93.184.216.34'))
+    got = guest.receive()
+    ack = int.from_bytes(got[24:28], 'big') + 1
+    guest.send(ip(6, tcp('93.184.216.34', 25, 0x18, seq=1001, ack=ack, data=b'x', sport=53), '93.184.216.34'))
+    assert answer()[:2] == ['93.184.216.34', 25]  # the gateway's to judge
+
+
+def test_fragments(placer, guest):
+    """XC11: a header in two pieces is judged when it is whole; pieces that overlap, or of which one is missing, are no packet."""
+    dst = '93.184.216.34'
+    answer = ask_beside(placer, guest.ident, 'accept_one()')
+    syn = tcp(dst, 443, 2)
+    guest.send(packet(6, syn[:8], dst, frag=0x2000, ident=21))
+    guest.send(packet(6, syn[8:], dst, frag=1, ident=21))
+    got = guest.receive()
+    assert got and got[33] == 0x12
+    ack = int.from_bytes(got[24:28], 'big') + 1
+    guest.send(ip(6, tcp(dst, 443, 0x18, seq=1001, ack=ack, data=b'whole'), dst))
+    assert answer() == [dst, 443, GUEST, 'whole']
+    before = guest.counters()
+    syn = tcp(dst, 8443, 2, sport=40001)
+    for offset, piece in ((0, syn[:16]), (1, tcp(dst, 22, 2, sport=40001)[8:])):
+        guest.send(packet(6, piece, dst, frag=(0x2000 if offset == 0 else 0) | offset, ident=22))
+    guest.send(packet(6, syn[:8], dst, frag=0x2000, ident=23))  # the rest never comes
+    while (got := guest.receive()):
+        assert got[22:24] == (40000).to_bytes(2, 'big')  # the end of the first connection, and no answer to those
+    assert guest.counters()['forward_dropped'] == before['forward_dropped']
+
+
+@pytest.mark.parametrize('option', ['83070493b8d82204', '890704c0a8010104', '0707040000000000', '4404050000000000'])
+def test_options_of_ip(placer, guest, option):
+    """XC12: loose and strict source routes, record route, time stamp: nothing is forwarded, and what is answered comes from the gateway."""
+    before = guest.counters()
+    dst = '93.184.216.34'
+    guest.send(packet(6, tcp(dst, 443, 2), dst, options=bytes.fromhex(option)))
+    got = guest.receive()
+    assert got is None or (socket.inet_ntoa(got[12:16]) in (dst, HOST) and socket.inet_ntoa(got[16:20]) == GUEST)
+    after = guest.counters()
+    assert after['forward_dropped'] == before['forward_dropped'] and after['out_dropped'] == before['out_dropped']
+
+
+def test_time_to_live(placer, guest):
+    """XC13: whatever it is, the next hop is the end: there is nothing to be learnt."""
+    dst = '93.184.216.34'
+    for ttl, port in ((1, 41), (2, 42), (64, 43)):
+        guest.send(packet(6, tcp(dst, port, 2, sport=42000 + ttl), dst, ttl=ttl))
+        got = guest.receive()
+        assert got and got[9] == 6 and got[33] == 0x12 and socket.inet_ntoa(got[12:16]) == dst
+
+
+def other_guest(placer):
+    ident, _ = placer.place()
+    runs(placer.rootd, ident)
+    return Guest(placer, ident)
+
+
+def test_neighbours_see_nothing(placer, guest):
+    """XC03, XC04, XC05: ARP, IPv6 neighbours and routers, DHCP and scans of one guest are not heard by another, and change nothing for it."""
+    other = other_guest(placer)
+    everyone = b'\xff' * 6
+    arp = b'\0\1\x08\0\6\4\0\2' + GUEST_MAC + socket.inet_aton(HOST) + everyone + socket.inet_aton(GUEST)
+
+    def frame(to, kind, payload):
+        raw = bytes(10) + to + GUEST_MAC + struct.pack('!H', kind) + payload
+        guest.w(f'os.write(6, bytes.fromhex("{raw.hex()}"))')
+    before = guest.counters()
+    frame(everyone, 0x0806, arp)                                              # "I am the gateway"
+    frame(HOST_MAC, 0x0806, arp[:14] + socket.inet_aton('10.200.0.9') + arp[18:])
+    v6 = bytes.fromhex('6000000000203aff') + bytes.fromhex('fe80' + '00' * 13 + '02') + bytes.fromhex('ff02' + '00' * 13 + '01')
+    for kind in (134, 136):                                                   # router and neighbour advertisements
+        frame(bytes.fromhex('333300000001'), 0x86dd, v6 + bytes([kind, 0]) + bytes(30))
+    dhcp = packet(17, udp('255.255.255.255', 68, b'\2' + bytes(240), sport=67), '255.255.255.255')
+    frame(everyone, 0x0800, dhcp)
+    for address in ('10.200.0.2', '10.200.0.3', '10.200.0.6', '10.200.1.2'):
+        guest.send(ip(1, bytes.fromhex('0800f7ff00000000'), address))
+    for tag in ('8100006408004500', '88a8006481000065'):                      # VLANs
+        frame(HOST_MAC, int(tag[:4], 16), bytes.fromhex(tag[4:]) + bytes(60))
+    assert other.receive() is None
+    after = guest.counters()
+    assert after['not_carried'] - before['not_carried'] >= 3 and after['forward_dropped'] == before['forward_dropped']
+    for who in (guest, other):  # and both still have their gateway
+        answer = ask_beside(placer, who.ident, 'accept_one()')
+        who.send(ip(6, tcp('93.184.216.34', 443, 2, sport=43000), '93.184.216.34'))
+        got = who.receive()
+        assert got and got[33] == 0x12
+        ack = int.from_bytes(got[24:28], 'big') + 1
+        who.send(ip(6, tcp('93.184.216.34', 443, 0x18, seq=1001, ack=ack, data=b'x', sport=43000), '93.184.216.34'))
+        assert answer()[:2] == ['93.184.216.34', 443]
+
+
+def test_flood_of_connections(placer, guest):
+    """XC15: a limit of one sandbox; a neighbour does not notice."""
+    other = other_guest(placer)
+    frames = [bytes(10) + HOST_MAC + GUEST_MAC + b'\x08\0' + ip(6, tcp('93.184.216.34', 1 + i % 60000, 2, sport=1024 + i), '93.184.216.34') for i in range(6000)]
+    for i in range(0, len(frames), 200):
+        guest.w('[os.write(6, bytes.fromhex(x)) for x in "' + ' '.join(f.hex() for f in frames[i:i + 200]) + '".split()].clear()')
+    assert guest.counters()['flooded'] > 0
+    answer = ask_beside(placer, other.ident, 'accept_one()')
+    other.send(ip(6, tcp('93.184.216.34', 443, 2), '93.184.216.34'))
+    got = other.receive()
+    assert got and got[33] == 0x12
+    ack = int.from_bytes(got[24:28], 'big') + 1
+    other.send(ip(6, tcp('93.184.216.34', 443, 0x18, seq=1001, ack=ack, data=b'x'), '93.184.216.34'))
+    assert answer()[:2] == ['93.184.216.34', 443]
+
+
 def test_without_a_gateway_connections_are_refused_at_once(placer, guest):
     pid = runs(placer.rootd, guest.ident)
     os.kill(pid, signal.SIGSTOP)  # so that nobody is told yet
