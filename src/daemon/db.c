@@ -7,6 +7,9 @@
  *
  * and hands the group to the loop by an async handle. With synchronous=FULL a commit in WAL mode is
  * one fsync. If the commit fails, every job of the group has failed.
+ *
+ * The connection is opened without SQLite's own lock: it has one user at a time, which is whoever
+ * loads until db_start() and the thread from then on.
  */
 
 #include "db.h"
@@ -66,6 +69,7 @@ struct db {
         size_t n_waiting;
         bool stop;
         struct db_stats stats;
+        bool started; /* of the loop: the thread was made, and conn is its own */
 };
 
 /* ---- statements ---------------------------------------------------------------------------- */
@@ -147,6 +151,8 @@ static int bind_all(struct db_conn *c, sqlite3_stmt *st, const struct param *p, 
 static int run(struct db_conn *c, const char *sql, const struct param *p, size_t n, db_row_fn fn, void *arg,
                struct error *err) {
         sqlite3_stmt *st = NULL;
+        if (!c)
+                return error_set(err, -EPERM, "database: it was used outside of its thread");
         int r = prepare(c, sql, &st, err);
         if (r >= 0)
                 r = bind_all(c, st, p, n, err);
@@ -502,17 +508,23 @@ int db_open(uv_loop_t *loop, const char *path, struct db **ret, struct error *er
         (void) uv_mutex_init(&db->lock);
         (void) uv_cond_init(&db->wake);
         r = uv_async_init(loop, &db->async, on_async);
-        if (r >= 0) {
-                db->async.data = db;
-                r = uv_thread_create(&db->thread, thread_main, db);
-                if (r < 0)
-                        uv_close((uv_handle_t *) &db->async, on_async_closed);
-        } else {
+        if (r < 0) {
+                uv_mutex_destroy(&db->lock);
+                uv_cond_destroy(&db->wake);
+                conn_close(&db->conn);
                 free(db);
+                return error_errno(err, r, "could not start the database");
         }
+        db->async.data = db;
+        *ret = db;
+        return 0;
+}
+
+int db_start(struct db *db, struct error *err) {
+        int r = uv_thread_create(&db->thread, thread_main, db);
         if (r < 0)
                 return error_errno(err, r, "could not start the database thread");
-        *ret = db;
+        db->started = true;
         return 0;
 }
 
@@ -523,7 +535,10 @@ void db_close(struct db *db) {
         db->stop = true;
         uv_cond_signal(&db->wake);
         uv_mutex_unlock(&db->lock);
-        (void) uv_thread_join(&db->thread);
+        if (db->started)
+                (void) uv_thread_join(&db->thread);
+        else
+                thread_main(db);
         deliver(db);
         conn_close(&db->conn);
         uv_mutex_destroy(&db->lock);
@@ -532,7 +547,7 @@ void db_close(struct db *db) {
 }
 
 struct db_conn *db_conn_of(struct db *db) {
-        return &db->conn;
+        return db->started ? NULL : &db->conn;
 }
 
 void db_stats(struct db *db, struct db_stats *ret) {

@@ -15,14 +15,16 @@
 #include "base/error.h"
 
 struct db;
-struct db_conn; /* the open database; valid on the database's thread, and before the loop runs */
+struct db_conn; /* the open database: the thread's alone once that was started */
 struct db_row;
 
-/* Opens or creates the file, brings the schema up to date, starts the thread. */
+/* Opens or creates the file, brings the schema up to date. Jobs submitted from here on wait for db_start(). */
 int db_open(uv_loop_t *loop, const char *path, struct db **ret, struct error *err);
+/* Ends the loading: starts the thread. */
+int db_start(struct db *db, struct error *err);
 /* Runs what is queued, then closes. done callbacks not yet made are made from here. */
 void db_close(struct db *db);
-/* For loading state before the loop runs, and for tests. */
+/* For loading state; NULL, which no function below takes, from db_start() on. */
 struct db_conn *db_conn_of(struct db *db);
 
 typedef int (*db_work_fn)(struct db_conn *c, void *arg, struct error *err); /* database thread */

@@ -278,6 +278,8 @@ static int load(struct app *app, struct error *err) {
                 r = checkpoints_load(app, err);
         if (r >= 0)
                 r = forks_load(app, err);
+        if (r >= 0)
+                r = db_start(app->db, err);
         return r;
 }
 

@@ -12,10 +12,12 @@
 
 #include "app.h"
 #include "base/cleanup.h"
+#include "credential.h"
 #include "db.h"
 #include "idem.h"
 #include "key.h"
 #include "op.h"
+#include "policies.h"
 #include "sandbox_flow.h"
 #include "template.h"
 #include "test.h"
@@ -36,13 +38,17 @@ static inline void fixture_open(struct fixture *f) {
         assert_int_equal(uv_loop_init(&f->loop), 0);
         f->app.loop = &f->loop;
         (void) snprintf(path, sizeof path, "%s/state.db", f->dir);
+        assert_int_equal(conf_set(&f->app.conf, "paths", "data", f->dir, &e), 0);
         assert_int_equal(db_open(f->app.loop, path, &f->app.db, &e), 0);
         assert_int_equal(keys_load(&f->app, &f->app.keys, &e), 0);
         assert_int_equal(ops_load(&f->app, &f->app.ops, &e), 0);
         assert_int_equal(idems_load(&f->app, &f->app.idems, &e), 0);
         assert_int_equal(templates_load(&f->app, &f->app.templates, &e), 0);
         assert_int_equal(variants_load(&f->app, &f->app.variants, &e), 0);
+        assert_int_equal(policies_load(&f->app, &f->app.policies, &e), 0);
+        assert_int_equal(credentials_load(&f->app, &f->app.credentials, &e), 0);
         assert_int_equal(sandboxes_load(&f->app, &f->app.sandboxes, &e), 0);
+        assert_int_equal(db_start(f->app.db, &e), 0);
         assert_int_equal(removals_new(&f->app, &f->app.removals, &e), 0);
         assert_int_equal(warm_new(&f->app, &f->app.warm, &e), 0);
 }
@@ -58,6 +64,8 @@ static inline void fixture_close(struct fixture *f) {
         db_close(a->db);
         ops_free(a, a->ops);
         idems_free(a->idems);
+        policies_free(a->policies);
+        credentials_free(a->credentials);
         keys_free(a->keys);
         while (uv_run(&f->loop, UV_RUN_NOWAIT) != 0)
                 ;

@@ -9,17 +9,6 @@
 
 static const char odd[] = "q\"\\\n\x01 \xc3\xa9 end";
 
-static void load(struct fixture *f) {
-        struct error e = ERROR_INIT;
-        assert_int_equal(conf_set(&f->app.conf, "paths", "data", f->dir, &e), 0);
-        assert_int_equal(credentials_load(&f->app, &f->app.credentials, &e), 0);
-}
-
-static void unload(struct fixture *f) {
-        credentials_free(f->app.credentials);
-        f->app.credentials = NULL;
-}
-
 static void keep(struct fixture *f, const char *name, const char *secret) {
         struct error e = ERROR_INIT;
         struct db_batch *b = db_batch_new();
@@ -40,22 +29,21 @@ static void sealed(void **state) {
         struct error e = ERROR_INIT;
         char path[128];
         struct stat st;
-        load(f);
         keep(f, "a", "first secret");
         keep(f, "a", odd);
         keep(f, "b", "another one");
         opens_as(f, "a", odd);
-        unload(f);
-        load(f);
+        fixture_close(f);
+        fixture_open(f);
         opens_as(f, "a", odd);
         opens_as(f, "b", "another one");
         (void) snprintf(path, sizeof path, "%s/" CREDENTIAL_KEY_FILE, f->dir);
         assert_int_equal(stat(path, &st), 0);
         assert_int_equal(st.st_mode & 0777, 0600);
         /* Another key opens nothing, and gives nothing. */
-        unload(f);
+        fixture_close(f);
         assert_int_equal(unlink(path), 0);
-        load(f);
+        fixture_open(f);
         opens_as(f, "a", NULL);
         struct db_batch *b = db_batch_new();
         static const char *const names[] = { "", "-a", ".a", "a b", "a/b", "\xc3\xa9" };
@@ -68,7 +56,6 @@ static void sealed(void **state) {
         assert_int_equal(credential_remove(&f->app, "a", b), 0);
         assert_int_equal(fixture_commit(f, b), 0);
         assert_null(credential_find(&f->app, "a"));
-        unload(f);
 }
 
 static json_t *make(struct fixture *f, const char *text, int want) {
@@ -82,7 +69,6 @@ static json_t *make(struct fixture *f, const char *text, int want) {
 
 static void bound(void **state) {
         struct fixture *f = *state;
-        load(f);
         keep(f, "plain", "plain secret");
         keep(f, "odd", odd);
         _cleanup_json_ json_t *list = json_array(), *env = json_pack("{s:s}", "HAVE", "mine"), *back = NULL;
@@ -109,7 +95,6 @@ static void bound(void **state) {
         assert_string_equal(json_string_value(json_object_get(env, "HAVE")), "mine");
         assert_true(bindings_count_use(list, "two", 3) && bindings_count_use(list, "two", 2) && !bindings_count_use(list, "x", 1));
         assert_int_equal(json_integer_value(json_object_get(json_array_get(list, 1), "used")), 5);
-        unload(f);
 }
 
 /* With a provider: what is stored is what a token is got with, and the token is in memory alone. */
@@ -117,7 +102,6 @@ static void provided(void **state) {
         struct fixture *f = *state;
         struct error e = ERROR_INIT;
         char got[BINDING_SECRET_MAX + 1];
-        load(f);
         _cleanup_json_ json_t *one = json_pack("{s:s}", "client_id", "me"), *two = json_pack("{s:s}", "client_id", "other"),
                               *command = json_pack("{s:s}", "command", "get");
         struct credential_spec spec = { .provider = CREDENTIAL_OAUTH2, .secret = "abc", .settings = one };
@@ -145,8 +129,8 @@ static void provided(void **state) {
         assert_int_equal(credential_open_own(&f->app, c, got), 0);
         assert_string_equal(got, "another");
         assert_int_equal(fixture_commit(f, b), 0);
-        unload(f);
-        load(f);
+        fixture_close(f);
+        fixture_open(f);
         c = credential_find(&f->app, "o");
         assert_int_equal(credential_provider(c), CREDENTIAL_OAUTH2);
         assert_true(json_equal(credential_settings(c), two));
@@ -159,7 +143,6 @@ static void provided(void **state) {
         assert_int_equal(credential_set(&f->app, "c", &spec, b, &e), -EINVAL);
         assert_int_equal(credential_provider(credential_find(&f->app, "c")), CREDENTIAL_COMMAND);
         db_batch_free(b);
-        unload(f);
 }
 
 int main(void) {

@@ -127,6 +127,38 @@ static void close_finishes(void **state) {
         assert_int_equal(count(f), 1);
 }
 
+/* The connection has one user at a time: what is submitted while state is loaded waits, and nobody gets at it after. */
+static void jobs_wait_for_the_start(void **state) {
+        struct fixture *f = *state;
+        char path[96];
+        struct error e = ERROR_INIT;
+        struct fixture_result r = { 0 };
+        struct db *db = NULL;
+        struct db_stats s;
+        int64_t n = -1;
+        (void) snprintf(path, sizeof path, "%s/other.db", f->dir);
+        for (int start = 1; start >= 0; start--) {
+                r.done = false;
+                assert_int_equal(db_open(&f->loop, path, &db, &e), 0);
+                assert_int_equal(db_batch_submit(db, key_row(start ? "a" : "b", start ? "1" : "2"), fixture_done, &r), 0);
+                for (int i = 0; i < 2000; i++) {
+                        assert_int_equal(db_query(db_conn_of(db), count_row, &n, &e, "SELECT count(*) FROM keys", ""), 0);
+                        assert_int_equal(n, !start);
+                }
+                db_stats(db, &s);
+                assert_int_equal(s.queued, 1);
+                if (start) {
+                        assert_int_equal(db_start(db, &e), 0);
+                        assert_null(db_conn_of(db));
+                        assert_int_equal(db_run(db_conn_of(db), &e, "DELETE FROM keys", ""), -EPERM);
+                        fixture_run(f, &r.done);
+                }
+                db_close(db); /* also of one that was never started */
+                assert_true(r.done);
+                assert_int_equal(r.err, 0);
+        }
+}
+
 static void newer_schema_is_refused(void **state) {
         struct fixture *f = *state;
         char path[96];
@@ -171,6 +203,7 @@ int main(void) {
         const struct CMUnitTest tests[] = {
                 TEST(is_durable),     TEST(a_failure_is_alone), TEST(answers_in_order),        TEST(bad_statements),
                 TEST(close_finishes), TEST(newer_schema_is_refused), TEST(damaged_file_is_refused),
+                TEST(jobs_wait_for_the_start),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
 }
