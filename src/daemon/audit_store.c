@@ -339,6 +339,7 @@ static void sweep(void *arg) {
 
 struct read {
         uv_work_t work;
+        struct app *app;
         int dirfd;
         char id[ID_SIZE];
         const struct audit_query *query;
@@ -358,7 +359,9 @@ static void do_read(uv_work_t *w) {
 
 static void on_read(uv_work_t *w, int status) {
         struct read *r = w->data;
-        if (status < 0 && r->err >= 0)
+        if (r->app->stopping) /* its asker may look at parts that are gone */
+                r->err = error_set(&r->e, -ECANCELED, "cspaced is stopping");
+        else if (status < 0 && r->err >= 0)
                 r->err = error_errno(&r->e, status, "the audit log could not be read");
         r->cb(r->arg, r->err, &r->e, &r->page);
         buf_done(&r->page.lines);
@@ -370,7 +373,7 @@ int audit_store_read(struct app *app, const char *id, const struct audit_query *
         struct read *r = app->audit ? calloc(1, sizeof *r) : NULL;
         if (!r)
                 return -ENOMEM;
-        *r = (struct read){ .dirfd = audit_log_dirfd(app->audit->log), .query = q, .from = from, .limit = limit,
+        *r = (struct read){ .app = app, .dirfd = audit_log_dirfd(app->audit->log), .query = q, .from = from, .limit = limit,
                             .page = { .lines = BUF_INIT(AUDIT_PAGE_BYTES) }, .cb = cb, .arg = arg };
         r->work.data = r;
         int rc = str_copy(r->id, sizeof r->id, id);

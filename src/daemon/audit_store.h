@@ -34,7 +34,8 @@ int audit_store_append(struct app *app, const char *id, const void *lines, size_
 /* The sandbox is deleted: watchers are told, and the log goes after [audit] keep. */
 void audit_store_retire(struct app *app, const char *id);
 
-/* cb once, on the loop, with a page (borrowed) or an error. q stays the caller's, and must last until then. */
+/* cb once, on the loop, with a page (borrowed) or an error; -ECANCELED while cspaced stops, perhaps after its other parts
+ * have gone. q stays the caller's, and must last until then. */
 typedef void (*audit_read_cb)(void *arg, int err, const struct error *e, struct audit_page *page);
 int audit_store_read(struct app *app, const char *id, const struct audit_query *q, struct audit_place from, size_t limit,
                      audit_read_cb cb, void *arg);

@@ -210,7 +210,9 @@ struct late {
 
 static void on_late(void *arg) {
         struct late *l = arg;
-        l->cb(l->arg, 0, NULL);
+        const struct error e = { .code = -ECANCELED, .msg = "cspaced is stopping" };
+        bool over = l->app->stopping; /* the loop turns once more after the parts are gone */
+        l->cb(l->arg, over ? e.code : 0, over ? &e : NULL);
         free(l);
 }
 

@@ -25,8 +25,10 @@ struct upload {
         struct buf writing; /* in the hands of the thread pool */
         uv_work_t work;
         bool busy, ended, paused;
-        int err;
+        int err; /* of the loop, which has it from write_err */
         struct error e;
+        int write_err; /* of the thread while busy */
+        struct error write_e;
         upload_cb cb;
 };
 
@@ -42,7 +44,7 @@ static void upload_free(struct upload *u) {
 
 static void do_write(uv_work_t *w) {
         struct upload *u = w->data;
-        u->err = fd_write_all(u->fd, buf_data(&u->writing), u->writing.len, &u->e);
+        u->write_err = fd_write_all(u->fd, buf_data(&u->writing), u->writing.len, &u->write_e);
 }
 
 static void on_written(uv_work_t *w, int status) {
@@ -53,6 +55,10 @@ static void on_written(uv_work_t *w, int status) {
         if (!u->x) {
                 upload_free(u);
                 return;
+        }
+        if (u->err >= 0 && u->write_err < 0) {
+                u->err = u->write_err;
+                u->e = u->write_e;
         }
         pump(u);
 }

@@ -18,6 +18,8 @@
 #include "key.h"
 #include "op.h"
 #include "policies.h"
+#include "proxy.h"
+#include "rootd.h"
 #include "sandbox_flow.h"
 #include "template.h"
 #include "test.h"
@@ -56,11 +58,14 @@ static inline void fixture_open(struct fixture *f) {
 static inline void fixture_close(struct fixture *f) {
         struct app *a = &f->app;
         a->stopping = true;
+        rootd_free(a->rootd);
         warm_free(a->warm);
+        deletes_abandon(a);
         sandboxes_free(a, a->sandboxes);
         templates_free(a->templates);
         variants_free(a->variants);
         removals_free(a->removals);
+        proxy_free(a->proxy);
         db_close(a->db);
         ops_free(a, a->ops);
         idems_free(a->idems);
