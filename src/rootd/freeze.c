@@ -73,7 +73,7 @@ static int fill(struct rootd *r, const struct freeze *f, int dir, struct error *
                 res = image_memory_save(f->vm, f->memory_bytes, dir, &memory, err);
         fault_point("freeze", 3);
         if (res == 0)
-                res = process_image_save(f->vm, f->memory_bytes, &st, r->process_host, dir, &written, err);
+                res = process_image_save(f->vm, f->memory_bytes, &st, NULL, r->process_host, dir, &written, err);
         fault_point("freeze", 4);
         static const char *const names[] = { "disk.img", "mem", PROCESS_IMAGE_NAME };
         for (size_t i = 0; res == 0 && i < ARRAY_SIZE(names); i++) {

@@ -31,6 +31,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/str.h"
+#include "procimage/format.h"
 #include "rootd/commit.h"
 #include "rootd/disk.h"
 #include "rootd/egress.h"
@@ -140,7 +141,7 @@ static int open_place(struct rootd *r, const struct image *i, const char *hidden
         return fd_open_beneath(r->dirs.checkpoints, hidden, O_RDONLY | O_DIRECTORY, 0, err);
 }
 
-static int save_process(struct rootd *r, const struct image *i, int dir, struct error *err) {
+static int save_process(struct rootd *r, const struct image *i, const struct image_runs *runs, int dir, struct error *err) {
         char path[ID_SIZE + 16];
         struct stat st;
         struct error e = ERROR_INIT;
@@ -151,7 +152,7 @@ static int save_process(struct rootd *r, const struct image *i, int dir, struct 
                 return disk;
         if (fstat(disk, &st) < 0)
                 return error_errno(err, errno, "cannot stat the disk");
-        int res = process_image_save(i->vm, i->memory_bytes, &st, r->process_host, dir, &written, &e);
+        int res = process_image_save(i->vm, i->memory_bytes, &st, runs, r->process_host, dir, &written, &e);
         if (res < 0 && res != -ENOSPC && res != -EDQUOT) {
                 log_warn("sandbox %s: its image is without its process: %s", i->id, e.msg);
                 return 0;
@@ -165,13 +166,25 @@ static int save_process(struct rootd *r, const struct image *i, int dir, struct 
         return seal(dir, PROCESS_IMAGE_NAME, UINT64_MAX, err);
 }
 
+static int save_memory(struct rootd *r, const struct image *i, int dir, struct error *err) {
+        struct image_runs runs = { .max = PROCIMAGE_DELTAS_MAX };
+        if (!i->process)
+                return image_memory_save(i->vm, i->memory_bytes, dir, &i->result->memory, err);
+        runs.run = calloc(runs.max, sizeof *runs.run);
+        if (!runs.run)
+                return error_set(err, -ENOMEM, "out of memory");
+        int res = image_memory_save_runs(i->vm, i->memory_bytes, dir, &runs, &i->result->memory, err);
+        if (res == 0)
+                res = save_process(r, i, &runs, dir, err);
+        free(runs.run);
+        return res;
+}
+
 static int fill(struct rootd *r, const struct image *i, int dir, struct error *err) {
         int res = i->from[0] ? copy_image(r, i, dir, err) : take_disk(r, i, dir, err);
         fault_point("image", 3);
         if (res == 0 && i->full && !i->from[0])
-                res = image_memory_save(i->vm, i->memory_bytes, dir, &i->result->memory, err);
-        if (res == 0 && i->process && !i->from[0])
-                res = save_process(r, i, dir, err);
+                res = save_memory(r, i, dir, err);
         fault_point("image", 4);
         if (res == 0)
                 res = seal(dir, "disk.img", UINT64_MAX, err);

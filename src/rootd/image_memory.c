@@ -97,6 +97,7 @@ static int write_at(int fd, const void *data, size_t n, uint64_t at) {
 }
 
 struct copy {
+        struct image_runs *runs; /* NULL: not wanted */
         int mem, pagemap, out;
         uint64_t start;
         struct image_memory done;
@@ -106,6 +107,16 @@ struct copy {
 
 static bool is_private(uint64_t entry) {
         return (entry & (PM_PRESENT | PM_SWAPPED)) && !(entry & PM_FILE);
+}
+
+static void keep_run(struct image_runs *r, uint64_t address, uint64_t offset, uint64_t bytes) {
+        struct image_run *last = r->n ? &r->run[r->n - 1] : NULL;
+        if (last && last->offset + last->bytes == offset)
+                last->bytes += bytes;
+        else if (r->n == r->max)
+                r->over = true;
+        else
+                r->run[r->n++] = (struct image_run){ address, offset, bytes };
 }
 
 /* The private pages of one piece, run by run. */
@@ -128,6 +139,8 @@ static int copy_piece(struct copy *c, uint64_t at, size_t pages, struct error *e
                 r = write_at(c->out, c->data, n * PAGE, from);
                 if (r < 0)
                         return error_errno(err, r, "cannot write the VM's memory");
+                if (c->runs)
+                        keep_run(c->runs, c->start + from, from, n * PAGE);
                 c->done.private_bytes += n * PAGE;
                 c->done.written_bytes += n * PAGE;
                 i += n;
@@ -135,7 +148,8 @@ static int copy_piece(struct copy *c, uint64_t at, size_t pages, struct error *e
         return 0;
 }
 
-static int copy_private(int proc, uint64_t start, uint64_t bytes, int out, struct image_memory *ret, struct error *err) {
+static int copy_private(int proc, uint64_t start, uint64_t bytes, int out, struct image_runs *runs, struct image_memory *ret,
+                        struct error *err) {
         _cleanup_fd_ int mem = openat(proc, "mem", O_RDONLY | O_CLOEXEC);
         _cleanup_fd_ int pagemap = openat(proc, "pagemap", O_RDONLY | O_CLOEXEC);
         if (mem < 0 || pagemap < 0)
@@ -143,6 +157,7 @@ static int copy_private(int proc, uint64_t start, uint64_t bytes, int out, struc
         _cleanup_free_ struct copy *c = malloc(sizeof *c);
         if (!c)
                 return error_set(err, -ENOMEM, "out of memory");
+        c->runs = runs;
         c->mem = mem;
         c->pagemap = pagemap;
         c->out = out;
@@ -159,6 +174,10 @@ static int copy_private(int proc, uint64_t start, uint64_t bytes, int out, struc
 }
 
 int image_memory_save(pid_t pid, uint64_t bytes, int dir, struct image_memory *ret, struct error *err) {
+        return image_memory_save_runs(pid, bytes, dir, NULL, ret, err);
+}
+
+int image_memory_save_runs(pid_t pid, uint64_t bytes, int dir, struct image_runs *runs, struct image_memory *ret, struct error *err) {
         char path[32];
         struct mapping m = { .file = -EBADF };
         _cleanup_fd_ int out = -EBADF;
@@ -171,6 +190,8 @@ int image_memory_save(pid_t pid, uint64_t bytes, int dir, struct image_memory *r
         if (r < 0)
                 return r;
         _cleanup_fd_ int file = m.file;
+        if (runs && fstat(file, &runs->base) < 0)
+                return error_errno(err, errno, "cannot look at the VM's memory");
         r = disk_clone(file, dir, "mem", 0, 0, &out, &size, err);
-        return r < 0 ? r : copy_private(proc, m.start, bytes, out, ret, err);
+        return r < 0 ? r : copy_private(proc, m.start, bytes, out, runs, ret, err);
 }

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 
 #include "base/error.h"
@@ -16,3 +19,16 @@ struct image_memory {
  * it, with the pages over it that are the process's own. `bytes` is the size of the guest's memory.
  */
 int image_memory_save(pid_t pid, uint64_t bytes, int dir, struct image_memory *ret, struct error *err);
+
+/* The same, and which runs of pages those are, with what they were laid over. Free runs->run; `over` says that there were
+ * more than `max`, which counts all of them. */
+struct image_run {
+        uint64_t address, offset, bytes;
+};
+struct image_runs {
+        struct image_run *run;
+        size_t n, max;
+        bool over;
+        struct stat base;
+};
+int image_memory_save_runs(pid_t pid, uint64_t bytes, int dir, struct image_runs *runs, struct image_memory *ret, struct error *err);

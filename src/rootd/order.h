@@ -17,7 +17,9 @@ enum warden_fd {
         WARDEN_FD_MEM,
         WARDEN_FD_STATE,
         WARDEN_FD_KERNEL,
+        WARDEN_FD_BASE = WARDEN_FD_KERNEL, /* --thaw */
         WARDEN_FD_INITRD,
+        WARDEN_FD_DELTA = WARDEN_FD_INITRD,
         WARDEN_FD_QMP,
         WARDEN_FD_PORT,
 };

@@ -211,6 +211,8 @@ static int tell_warden(struct place *f, int stub, const int boot_files[2], struc
         order_fd(&o, fds, WARDEN_FD_STATE, boot ? boot_files[1] : f->source.state);
         order_fd(&o, fds, WARDEN_FD_KERNEL, f->source.kernel);
         order_fd(&o, fds, WARDEN_FD_INITRD, f->source.initrd);
+        order_fd(&o, fds, WARDEN_FD_BASE, f->source.base);
+        order_fd(&o, fds, WARDEN_FD_DELTA, f->source.delta);
         order_fd(&o, fds, WARDEN_FD_QMP, f->slot->qmp);
         order_fd(&o, fds, WARDEN_FD_PORT, f->slot->port);
         _cleanup_fd_ int log = placement_log_fd(f->p, false);

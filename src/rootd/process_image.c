@@ -19,6 +19,7 @@
 #include <linux/sockios.h>
 #include <net/if.h>
 #include <sched.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -69,11 +70,14 @@ struct saving {
         pid_t pid;
         uint64_t memory_bytes;
         struct stat disk;
+        const struct image_runs *runs;
         int proc, mem, pagemap, out; /* descriptors */
         uint64_t end;                /* of what is in the file */
         uint64_t written;
         struct procimage_head *head;
-        uint64_t base_dev, base_ino; /* of the image that it was thawed from; 0 none */
+        struct stat base; /* the image that it was thawed from; st_ino 0: none */
+        bool deltas;      /* they fit so far */
+        uint64_t delta_bytes;
         uint64_t entries[PIECE_PAGES];
         uint8_t data[PIECE_PAGES * PAGE];
 };
@@ -127,7 +131,9 @@ static int write_at(int fd, const void *data, size_t n, uint64_t at) {
 static int add_map(struct saving *s, uint64_t start, uint64_t end, uint64_t offset, uint32_t prot, uint32_t kind, struct error *err) {
         struct procimage_head *h = s->head;
         struct procimage_map *last = h->n_maps ? &h->maps[h->n_maps - 1] : NULL;
-        if (last && last->end == start && last->prot == prot && last->kind == kind &&
+        /* What a base has and what comes after it are in two files. */
+        bool seam = kind == PROCIMAGE_MAP_IMAGE && s->base.st_ino && offset == (uint64_t) s->base.st_size;
+        if (last && last->end == start && last->prot == prot && last->kind == kind && !seam &&
             (kind == PROCIMAGE_MAP_ZERO || last->offset + (last->end - last->start) == offset)) {
                 last->end = end;
                 return 0;
@@ -180,6 +186,21 @@ static int save_file(struct saving *s, const struct mapping *m, struct error *er
         return add_map(s, m->start, m->end, offset, m->prot, PROCIMAGE_MAP_IMAGE, err);
 }
 
+static void add_delta(struct saving *s, uint64_t address, uint64_t offset, uint64_t bytes, uint32_t prot, bool in_memory) {
+        struct procimage_head *h = s->head;
+        struct procimage_delta *last = h->n_deltas ? &h->deltas[h->n_deltas - 1] : NULL;
+        s->delta_bytes += bytes;
+        if (h->n_deltas == PROCIMAGE_DELTAS_MAX || s->delta_bytes > PROCIMAGE_DELTA_BYTES)
+                s->deltas = false;
+        if (!s->deltas)
+                return;
+        if (last && last->address + last->bytes == address && last->offset + last->bytes == offset && last->prot == prot &&
+            last->in_memory == in_memory)
+                last->bytes += bytes;
+        else
+                h->deltas[h->n_deltas++] = (struct procimage_delta){ address, offset, bytes, in_memory, prot };
+}
+
 /* Of the image that it came from: the pages that are its own now, over what the reflink has there. */
 static int save_thawed(struct saving *s, const struct mapping *m, struct error *err) {
         for (uint64_t at = m->start; at < m->end; at += PIECE_PAGES * PAGE) {
@@ -198,6 +219,7 @@ static int save_thawed(struct saving *s, const struct mapping *m, struct error *
                                 if (r < 0)
                                         return error_errno(err, r, "cannot write the image of the VM's process");
                                 s->written += run * PAGE;
+                                add_delta(s, from, m->offset + (from - m->start), run * PAGE, m->prot, false);
                         }
                         i += run + 1;
                 }
@@ -293,7 +315,7 @@ static void classify(const struct saving *s, struct mapping *m) {
         if (fstatat(s->proc, path, &st, 0) < 0)
                 return;
         m->memory = m->end - m->start == s->memory_bytes && (uint64_t) st.st_size == s->memory_bytes;
-        m->image = s->base_ino && st.st_ino == s->base_ino && st.st_dev == s->base_dev;
+        m->image = s->base.st_ino && st.st_ino == s->base.st_ino && st.st_dev == s->base.st_dev;
 }
 
 static int save_mappings(struct saving *s, struct error *err) {
@@ -464,35 +486,36 @@ static int save_tap(struct saving *s, struct error *err) {
 
 /* ---- the whole --------------------------------------------------------------------------------- */
 
-/* The image that the process was thawed from is mapped at the main program's place in no other way than by its size: it
- * is told by what it begins with. */
+/* What the process was thawed from, if it was: the base of its image or that itself, of which cspace-thaw leaves the
+ * head mapped. */
 static int find_base(struct saving *s, int dir, struct error *err) {
         int fd = openat(s->proc, "map_files", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
-        int r = 0;
+        _cleanup_fd_ int base = -EBADF;
+        unsigned long long start, best = 0;
         if (!d) {
                 (void) fd_close(fd);
                 return error_errno(err, errno, "cannot look at the VM's mappings");
         }
-        for (const struct dirent *e; !s->base_ino && (e = readdir(d));) {
-                unsigned long long start;
+        for (const struct dirent *e; (e = readdir(d));) {
                 struct stat st;
-                uint64_t size;
                 uint64_t magic = 0;
-                if (sscanf(e->d_name, "%llx-", &start) != 1 || start < PROCIMAGE_STUB_START || start >= PROCIMAGE_STUB_END)
+                if (sscanf(e->d_name, "%llx-", &start) != 1 || (start != PROCIMAGE_HEAD_AT && start != PROCIMAGE_BASE_AT) || start < best)
                         continue;
                 _cleanup_fd_ int file = openat(dirfd(d), e->d_name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
                 if (file < 0 || fstat(file, &st) < 0 || !S_ISREG(st.st_mode) || st.st_uid != 0 ||
                     pread(file, &magic, sizeof magic, 0) != (ssize_t) sizeof magic || magic != PROCIMAGE_MAGIC)
                         continue;
-                s->base_ino = st.st_ino;
-                s->base_dev = st.st_dev;
-                r = disk_clone(file, dir, PROCESS_IMAGE_NAME, 0, 0, &s->out, &size, err);
-                s->end = r < 0 ? 0 : size;
-                break;
+                (void) fd_close(base);
+                base = fd_steal(&file);
+                s->base = st;
+                best = start;
         }
         (void) closedir(d);
-        return r;
+        if (base < 0)
+                return 0;
+        s->deltas = true;
+        return disk_clone(base, dir, PROCESS_IMAGE_NAME, 0, 0, &s->out, &s->end, err);
 }
 
 static int open_pages(struct saving *s, int dir, struct error *err) {
@@ -508,6 +531,24 @@ static int open_pages(struct saving *s, int dir, struct error *err) {
         return r;
 }
 
+static struct procimage_file file_of(const struct stat *st) {
+        return (struct procimage_file){ st->st_ino, (uint64_t) st->st_size, (uint64_t) st->st_mtim.tv_sec, (uint64_t) st->st_mtim.tv_nsec };
+}
+
+/* Differences from the base, as far as they are few enough. */
+static void keep_base(struct saving *s) {
+        const struct image_runs *runs = s->runs;
+        if (!runs || runs->over)
+                s->deltas = false;
+        for (size_t i = 0; s->deltas && i < runs->n; i++)
+                add_delta(s, runs->run[i].address, runs->run[i].offset, runs->run[i].bytes, PROT_READ | PROT_WRITE, true);
+        if (s->deltas) {
+                s->head->base = file_of(&s->base);
+                s->head->base_memory = file_of(&runs->base);
+        } else
+                s->head->n_deltas = 0;
+}
+
 static int save_all(struct saving *s, const char *host, struct error *err) {
         struct procimage_head *h = s->head;
         h->magic = PROCIMAGE_MAGIC;
@@ -518,6 +559,8 @@ static int save_all(struct saving *s, const char *host, struct error *err) {
         int r = save_mappings(s, err);
         if (r == 0)
                 r = save_tap(s, err);
+        if (r == 0)
+                keep_base(s);
         if (r == 0 && ftruncate(s->out, (off_t) s->end) < 0)
                 r = error_errno(err, errno, "cannot write the image of the VM's process");
         if (r == 0 && write_at(s->out, h, sizeof *h, 0) < 0)
@@ -527,6 +570,8 @@ static int save_all(struct saving *s, const char *host, struct error *err) {
 
 static int save_once(struct saving *s, const char *host, int dir, struct error *err) {
         memset(s->head, 0, sizeof *s->head);
+        s->deltas = false;
+        s->delta_bytes = 0;
         int r = process_stop(s->pid, s->head, err);
         if (r < 0)
                 return r;
@@ -539,7 +584,8 @@ static int save_once(struct saving *s, const char *host, int dir, struct error *
         return r;
 }
 
-int process_image_save(pid_t pid, uint64_t bytes, const struct stat *disk, const char *host, int dir, uint64_t *ret_written, struct error *err) {
+int process_image_save(pid_t pid, uint64_t bytes, const struct stat *disk, const struct image_runs *runs, const char *host, int dir,
+                       uint64_t *ret_written, struct error *err) {
         struct saving *s = malloc(sizeof *s);
         struct procimage_head *head = calloc(1, sizeof *head);
         char path[32];
@@ -549,7 +595,7 @@ int process_image_save(pid_t pid, uint64_t bytes, const struct stat *disk, const
                 free(head);
                 return error_set(err, -ENOMEM, "out of memory");
         }
-        *s = (struct saving){ .pid = pid, .memory_bytes = bytes, .disk = *disk, .proc = -EBADF, .mem = -EBADF, .pagemap = -EBADF, .out = -EBADF, .head = head };
+        *s = (struct saving){ .pid = pid, .memory_bytes = bytes, .disk = *disk, .runs = runs, .proc = -EBADF, .mem = -EBADF, .pagemap = -EBADF, .out = -EBADF, .head = head };
         int r = 0;
         s->proc = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         if (s->proc < 0)
@@ -573,4 +619,19 @@ int process_image_save(pid_t pid, uint64_t bytes, const struct stat *disk, const
         free(head);
         free(s);
         return r;
+}
+
+static bool is_file(int fd, const struct procimage_file *f) {
+        struct stat st;
+        if (fstat(fd, &st) < 0)
+                return false;
+        const struct procimage_file now = file_of(&st);
+        return f->inode != 0 && memcmp(&now, f, sizeof now) == 0;
+}
+
+bool process_image_based_on(int image, int process, int memory) {
+        struct procimage_file f[2];
+        _Static_assert(offsetof(struct procimage_head, base_memory) == offsetof(struct procimage_head, base) + sizeof f[0], "read at once");
+        return pread(image, f, sizeof f, offsetof(struct procimage_head, base)) == (ssize_t) sizeof f && is_file(process, &f[0]) &&
+               is_file(memory, &f[1]);
 }

@@ -11,6 +11,11 @@
 #include "rootd/process_image.h"
 #include "base/str.h"
 
+#define SOURCE_NONE                                                                                                       \
+        (struct source) {                                                                                                \
+                .disk = -EBADF, .mem = -EBADF, .state = -EBADF, .kernel = -EBADF, .initrd = -EBADF, .base = -EBADF, .delta = -EBADF \
+        }
+
 bool engine_valid(const char *engine) {
         return str_eq(engine, "qemu-tcg") || str_eq(engine, "qemu-kvm") || str_eq(engine, "fake");
 }
@@ -51,6 +56,20 @@ static int open_memory(const struct rootd *rootd, int dir, uint32_t memory_mb, s
         return r;
 }
 
+/* The base of an image's process, where the sandbox's variant still has it. */
+static void open_base(int template, const struct ipc_place *m, struct source *s) {
+        char path[VARIANT_NAME_MAX + 32], name[VARIANT_NAME_MAX + 1];
+        variant_name(m->engine, m->memory_mb, m->cpus, name);
+        (void) snprintf(path, sizeof path, "variants/%s/" VARIANT_FROZEN, name);
+        _cleanup_fd_ int dir = fd_open_beneath(template, path, O_RDONLY | O_DIRECTORY, 0, NULL), process = -EBADF, memory = -EBADF;
+        if (dir < 0 || open_file(dir, PROCESS_IMAGE_NAME, &process, NULL) < 0 || open_file(dir, "mem", &memory, NULL) < 0 ||
+            !process_image_based_on(s->state, process, memory))
+                return;
+        s->base = fd_steal(&process);
+        s->delta = s->mem;
+        s->mem = fd_steal(&memory);
+}
+
 /* "start" needs the template's kernel too. */
 static int open_image(const struct rootd *r, int template, const struct ipc_place *m, struct source *s,
                       struct error *err) {
@@ -62,6 +81,8 @@ static int open_image(const struct rootd *r, int template, const struct ipc_plac
                 res = open_memory(r, dir, m->memory_mb, s, err);
         if (res < 0)
                 return error_wrap(err, "image %s", m->image);
+        if (s->thaw)
+                open_base(template, m, s);
         if (str_eq(m->mode, "start"))
                 res = open_file(template, "kernel", &s->kernel, err);
         if (res == 0 && str_eq(m->mode, "start"))
@@ -76,7 +97,7 @@ static int open_variant(const struct rootd *rootd, int dir, const struct ipc_pla
 
 /* Of a variant with a process in it, that with its own memory and disk. */
 static int open_frozen(const struct rootd *rootd, int variant, const struct ipc_place *m, struct source *s) {
-        struct source own = { -EBADF, -EBADF, -EBADF, false, -EBADF, -EBADF };
+        struct source own = SOURCE_NONE;
         _cleanup_fd_ int dir = fd_open_beneath(variant, VARIANT_FROZEN, O_RDONLY | O_DIRECTORY, 0, NULL);
         if (dir < 0)
                 return dir;
@@ -106,7 +127,7 @@ static int open_restore(const struct rootd *rootd, int template, const struct ip
 }
 
 int source_open(const struct rootd *r, const struct ipc_place *m, struct source *ret, struct error *err) {
-        struct source s = { -EBADF, -EBADF, -EBADF, false, -EBADF, -EBADF };
+        struct source s = SOURCE_NONE;
         _cleanup_fd_ int template =
                 fd_open_beneath(r->dirs.templates, m->digest, O_RDONLY | O_DIRECTORY, 0, err);
         if (template <0)
@@ -124,7 +145,7 @@ int source_open(const struct rootd *r, const struct ipc_place *m, struct source 
 }
 
 void source_close(struct source *s) {
-        int *all[] = { &s->disk, &s->mem, &s->state, &s->kernel, &s->initrd };
+        int *all[] = { &s->disk, &s->mem, &s->state, &s->kernel, &s->initrd, &s->base, &s->delta };
         for (size_t i = 0; i < ARRAY_SIZE(all); i++)
                 *all[i] = fd_close(*all[i]);
 }

@@ -12,6 +12,7 @@ struct source {
         int disk, mem, state; /* mem and state: "restore" */
         bool thaw;            /* state is the image of a process */
         int kernel, initrd;   /* "boot" */
+        int base, delta;      /* thaw: `mem` is that of the base, whose process this is; and the memory of the image */
 };
 
 /* True for "qemu-kvm", "qemu-tcg", "fake". */

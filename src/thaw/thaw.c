@@ -38,9 +38,12 @@
 #include "procimage/format.h"
 
 #define IMAGE_FD 15        /* QEMU_FD_STATE of the warden's qemu_args.h */
+#define BASE_FD 16         /* QEMU_FD_KERNEL, if the image has a base */
+#define DELTA_FD 17        /* QEMU_FD_INITRD: the memory beside the image, if it has a base */
 #define FIRST_GIVEN 10     /* QEMU_FD_QMP; those in between are a VM's too */
 #define IMAGE_FD_PARKED 600 /* out of the way of the image's own */
-#define HEAD_AT (PROCIMAGE_STUB_START + 0x4000000)
+#define BASE_FD_PARKED 601
+#define DELTA_FD_PARKED 602
 #define SPECIALS_AT (PROCIMAGE_STUB_START + 0x8000000)
 #define TASK_END 0x7ffffffff000ull
 #define STACK_BYTES 16384
@@ -65,6 +68,7 @@ static struct frame frames[PROCIMAGE_THREADS_MAX];
 static uint8_t thread_stacks[PROCIMAGE_THREADS_MAX][1024] __attribute__((aligned(64)));
 static const struct procimage_head *head;
 static uint64_t own_vdso;
+static bool has_base;
 
 void start_c(uint64_t *sp) __attribute__((noreturn, used));
 void thread_c(uint64_t i) __attribute__((noreturn, used));
@@ -135,14 +139,34 @@ static void move_special(uint64_t from, uint64_t to, uint64_t bytes) {
                 (void) must("mremap of the vDSO", SYS(mremap, from, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, to));
 }
 
+static long file_of(const struct procimage_map *m) {
+        if (m->kind == PROCIMAGE_MAP_MEMORY)
+                return (long) head->memory_fd;
+        return has_base && m->offset < head->base.bytes ? BASE_FD_PARKED : IMAGE_FD_PARKED;
+}
+
 static void map_one(const struct procimage_map *m) {
         static const uint32_t fixed = MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE;
         uint64_t bytes = m->end - m->start;
         if (m->kind == PROCIMAGE_MAP_ZERO)
                 (void) must("mmap", SYS(mmap, m->start, bytes, m->prot, fixed | MAP_ANONYMOUS, -1, 0));
         else
-                (void) must("mmap", SYS(mmap, m->start, bytes, m->prot, fixed,
-                                        m->kind == PROCIMAGE_MAP_MEMORY ? (long) head->memory_fd : IMAGE_FD_PARKED, m->offset));
+                (void) must("mmap", SYS(mmap, m->start, bytes, m->prot, fixed, file_of(m), m->offset));
+}
+
+/* Over a base: it is not worth a mapping for each run of a few pages. */
+static void apply_delta(const struct procimage_delta *d) {
+        long fd = d->in_memory ? DELTA_FD_PARKED : IMAGE_FD_PARKED;
+        if (!(d->prot & PROT_WRITE)) {
+                (void) must("mmap", SYS(mmap, d->address, d->bytes, d->prot, MAP_PRIVATE | MAP_FIXED, fd, d->offset));
+                return;
+        }
+        for (uint64_t done = 0; done < d->bytes;) {
+                long n = must("cannot read the image", SYS(pread64, fd, d->address + done, d->bytes - done, d->offset + done));
+                if (n == 0)
+                        die("the image is too short", 0);
+                done += (uint64_t) n;
+        }
 }
 
 static void map_image(void) {
@@ -157,6 +181,8 @@ static void map_image(void) {
         unmap(PROCIMAGE_STUB_END, TASK_END);
         for (uint32_t i = 0; i < head->n_maps; i++)
                 map_one(&head->maps[i]);
+        for (uint32_t i = 0; has_base && i < head->n_deltas; i++)
+                apply_delta(&head->deltas[i]);
         for (uint32_t i = 0; i < head->n_specials; i++)
                 move_special(parked[i], head->specials[i].start, head->specials[i].bytes);
 }
@@ -218,7 +244,8 @@ static void make_fds(void) {
         for (int fd = FIRST_GIVEN; fd < IMAGE_FD; fd++)
                 if (!is_kept(fd))
                         (void) SYS(close, fd);
-        (void) SYS(close, IMAGE_FD_PARKED);
+        for (int fd = IMAGE_FD_PARKED; fd <= DELTA_FD_PARKED; fd++)
+                (void) SYS(close, fd);
 }
 
 /* ---- signals, filter, threads -------------------------------------------------------------- */
@@ -340,12 +367,20 @@ void start_c(uint64_t *sp) {
                         own_vdso = a->a_un.a_val;
         (void) must("no image", SYS(dup3, IMAGE_FD, IMAGE_FD_PARKED, O_CLOEXEC));
         (void) SYS(close, IMAGE_FD);
-        long r = must("cannot map the image", SYS(mmap, HEAD_AT, PROCIMAGE_HEAD, PROT_READ, MAP_PRIVATE | MAP_FIXED_NOREPLACE,
+        has_base = SYS(dup3, BASE_FD, BASE_FD_PARKED, O_CLOEXEC) >= 0 && SYS(dup3, DELTA_FD, DELTA_FD_PARKED, O_CLOEXEC) >= 0;
+        if (has_base) {
+                (void) SYS(close, BASE_FD);
+                (void) SYS(close, DELTA_FD);
+                (void) must("cannot map the base", SYS(mmap, PROCIMAGE_BASE_AT, PROCIMAGE_PAGE, PROT_READ,
+                                                       MAP_PRIVATE | MAP_FIXED_NOREPLACE, BASE_FD_PARKED, 0));
+        }
+        long r = must("cannot map the image", SYS(mmap, PROCIMAGE_HEAD_AT, PROCIMAGE_HEAD, PROT_READ, MAP_PRIVATE | MAP_FIXED_NOREPLACE,
                                                   IMAGE_FD_PARKED, 0));
         head = (const struct procimage_head *) r;
         if (head->magic != PROCIMAGE_MAGIC || head->n_threads == 0 || head->n_threads > PROCIMAGE_THREADS_MAX ||
             head->n_maps > PROCIMAGE_MAPS_MAX || head->n_fds > PROCIMAGE_FDS_MAX || head->n_events > PROCIMAGE_EVENTS_MAX ||
-            head->n_signals > PROCIMAGE_SIGNALS_MAX || head->n_specials > PROCIMAGE_SPECIALS_MAX || !own_vdso)
+            head->n_signals > PROCIMAGE_SIGNALS_MAX || head->n_specials > PROCIMAGE_SPECIALS_MAX ||
+            head->n_deltas > PROCIMAGE_DELTAS_MAX || !own_vdso)
                 die("this is not the image of a process", 0);
         __asm__ volatile("mov %0, %%rsp\n\tcall become\n\thlt" : : "r"(stack + sizeof stack) : "memory");
         __builtin_unreachable();

@@ -6,6 +6,7 @@
 
 #include "base/str.h"
 #include "manifest/vmm_key.h"
+#include "procimage/format.h"
 #include "procimage/host.h"
 
 #define QEMU_PATH "/usr/bin/qemu-system-x86_64" /* one Debian package holds all that are used */
@@ -30,7 +31,7 @@ static uint32_t host_key(void) {
         static uint32_t key;
         char host[PROCIMAGE_HOST_SIZE] = "";
         if (key == 0 && procimage_host(host, NULL) == 0) {
-                key = 2166136261u;
+                key = mix(2166136261u, PROCIMAGE_MAGIC);
                 for (const char *p = host; *p; p++)
                         key = mix(key, (uint8_t) *p);
         }

@@ -16,7 +16,7 @@
 
 #include <stdint.h>
 
-#define PROCIMAGE_MAGIC 0x3130474d49435343ull /* "CSCIMG01" */
+#define PROCIMAGE_MAGIC 0x3230474d49435343ull /* "CSCIMG02": another number for every change of this file */
 #define PROCIMAGE_PAGE 4096u
 #define PROCIMAGE_HEAD (2u << 20) /* bytes, and where the pages begin */
 #define PROCIMAGE_MAPS_MAX 4096
@@ -26,10 +26,14 @@
 #define PROCIMAGE_SIGNALS_MAX 64
 #define PROCIMAGE_SPECIALS_MAX 4
 #define PROCIMAGE_XSTATE_MAX 4096
+#define PROCIMAGE_DELTAS_MAX 16384
+#define PROCIMAGE_DELTA_BYTES (16ull << 20) /* of all: each process gets a copy; more than that is better shared */
 
 /* cspace-thaw lives here while it works: outside of where the kernel puts anything by itself. */
 #define PROCIMAGE_STUB_START 0x100000000000ull
 #define PROCIMAGE_STUB_END 0x100010000000ull
+#define PROCIMAGE_HEAD_AT (PROCIMAGE_STUB_START + 0x4000000) /* the image's head stays mapped here, */
+#define PROCIMAGE_BASE_AT (PROCIMAGE_STUB_START + 0x6000000) /* and the first page of its base */
 
 enum procimage_map_kind {
         PROCIMAGE_MAP_IMAGE, /* private mapping of the image at `offset` */
@@ -79,6 +83,20 @@ struct procimage_thread {
         uint8_t xstate[PROCIMAGE_XSTATE_MAX] __attribute__((aligned(64))); /* XSAVE, standard form */
 };
 
+/*
+ * What distinguishes an image from the older one that its process was made of, its base. Both files are whole, the later one
+ * by reflink; but of the base others have the pages in memory already, so that it is quicker, and shared, to map the base and
+ * to copy the differences over it. Good for as long as the base is there, unchanged: otherwise the image is mapped itself.
+ */
+struct procimage_file {
+        uint64_t inode, bytes, mtime_s, mtime_ns;
+};
+
+struct procimage_delta {
+        uint64_t address, offset, bytes; /* offset: in this image, or in its memory file */
+        uint32_t in_memory, prot;        /* prot: of the mapping; one without PROT_WRITE is mapped, not copied */
+};
+
 /* A mapping of the kernel's own, by its distance from the vDSO's ELF header. */
 struct procimage_special {
         uint64_t start, bytes;
@@ -92,12 +110,14 @@ struct procimage_head {
         uint64_t vdso;
         uint64_t memory_bytes;
         uint32_t memory_fd, vnet_header_bytes, tap_fd, tap_offload; /* TUNSETVNETHDRSZ, TUNSETOFFLOAD of tap_fd */
-        uint32_t n_maps, n_threads, n_fds, n_events, n_signals, n_specials;
+        uint32_t n_maps, n_threads, n_fds, n_events, n_signals, n_specials, n_deltas, pad;
+        struct procimage_file base, base_memory; /* inode 0: none */
         struct procimage_special specials[PROCIMAGE_SPECIALS_MAX];
         struct procimage_fd fds[PROCIMAGE_FDS_MAX];
         struct procimage_event events[PROCIMAGE_EVENTS_MAX];
         struct procimage_signal signals[PROCIMAGE_SIGNALS_MAX];
         struct procimage_map maps[PROCIMAGE_MAPS_MAX];
+        struct procimage_delta deltas[PROCIMAGE_DELTAS_MAX];
         struct procimage_thread threads[PROCIMAGE_THREADS_MAX]; /* [0] is the main one */
 };
 

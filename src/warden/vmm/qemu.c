@@ -410,8 +410,8 @@ static int send_to_stub(struct qemu *q, int errors, int console, struct error *e
                 { c->disk, QEMU_FD_DISK },
                 { c->mem, QEMU_FD_MEM },
                 { c->state, QEMU_FD_STATE },
-                { boot ? c->kernel : -EBADF, QEMU_FD_KERNEL },
-                { boot ? c->initrd : -EBADF, QEMU_FD_INITRD },
+                { boot || c->thaw ? c->kernel : -EBADF, QEMU_FD_KERNEL },
+                { boot || c->thaw ? c->initrd : -EBADF, QEMU_FD_INITRD },
                 { console, QEMU_FD_CONSOLE },
         };
         struct stub_fd fds[ARRAY_SIZE(all)];

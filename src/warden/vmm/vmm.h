@@ -38,7 +38,8 @@ enum vmm_end {
 /* Descriptors are -EBADF where absent; the driver takes them (vmm_config_close() closes the rest). */
 struct vmm_config {
         const char *engine, *qemu, *ropen;
-        const char *thaw; /* of "restore": `state` is the image of a process, which this program becomes; NULL: a snapshot */
+        const char *thaw; /* of "restore": `state` is the image of a process, which this program becomes; NULL: a snapshot.
+                           * `kernel` and `initrd` are then the base of the image and the memory beside it, if it has one. */
         uint32_t memory_mb, cpus;
         uint64_t disk_bytes; /* of "restore": the disk is larger than the one in the snapshot; 0: as it was */
         int stub, tap, disk, mem, state, kernel, initrd, qmp_listen, port_listen;

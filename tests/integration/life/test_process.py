@@ -6,12 +6,18 @@ import os
 from test_history import checkpoint, rollback
 from test_life import counting, counts, goes_on
 
-MAGIC = b'CSCIMG01'
+MAGIC = b'CSCIMG02'
 
 
 def thawed(h, s):
     """Whether the VM of a sandbox is what cspace-thaw became."""
     return os.path.basename(os.readlink(f'/proc/{h.pids(s)[1]}/exe')) == 'cspace-thaw'
+
+
+def shares_base(h, s):
+    """Whether process and memory are those of its template's variant, with the differences copied over them."""
+    mapped = open(f'/proc/{h.pids(s)[1]}/maps').read()
+    return '/frozen/process' in mapped and '/frozen/mem' in mapped
 
 
 def images(h):
@@ -56,8 +62,28 @@ def test_suspended_twice(host):
         assert result['written_bytes'] <= 1.3 * result['private_bytes'], result
         assert len(images(h)) == 1
         h.change(s, 'restore')
-        assert thawed(h, s)
+        assert thawed(h, s) and shares_base(h, s)
         goes_on(h, s, before)
+
+
+def test_without_its_base(host):
+    """The files of an image are whole: the variant that its process began with may be gone, or be another."""
+    h = host
+    s = counting(h)
+    h.sh(s, 'echo kept >/dev/shm/file')
+    before = counts(h, s)
+    h.change(s, 'suspend')
+    memory, = glob.glob(os.path.join(h.data, 'templates', '*', 'variants', '*', 'frozen', 'mem'))
+    os.utime(memory)
+    h.change(s, 'restore')
+    assert thawed(h, s) and not shares_base(h, s)
+    goes_on(h, s, before)
+    assert h.sh(s, 'cat /dev/shm/file').strip() == 'kept'
+    before = counts(h, s)
+    h.change(s, 'suspend')
+    h.change(s, 'restore')
+    assert thawed(h, s)
+    goes_on(h, s, before)
 
 
 def test_of_another_host(host):
