@@ -496,6 +496,24 @@ static void sweep(int at) {
         (void) closedir(d);
 }
 
+/* In the folder of each variant too, where one that is being frozen is hidden (freeze.c). */
+static void sweep_variants(int variants) {
+        sweep(variants);
+        int fd = openat(variants, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
+        if (!d) {
+                (void) fd_close(fd);
+                return;
+        }
+        for (const struct dirent *e; (e = readdir(d));) {
+                _cleanup_fd_ int variant = e->d_name[0] == '.' ? -EBADF
+                                                               : fd_open_beneath(variants, e->d_name, O_RDONLY | O_DIRECTORY, 0, NULL);
+                if (variant >= 0)
+                        sweep(variant);
+        }
+        (void) closedir(d);
+}
+
 void commit_sweep(struct rootd *r) {
         sweep(r->dirs.templates);
         sweep(r->dirs.checkpoints);
@@ -513,7 +531,7 @@ void commit_sweep(struct rootd *r) {
                 _cleanup_fd_ int variants =
                         fd_open_beneath(r->dirs.templates, path, O_RDONLY | O_DIRECTORY, 0, NULL);
                 if (variants >= 0)
-                        sweep(variants);
+                        sweep_variants(variants);
         }
         (void) closedir(d);
 }

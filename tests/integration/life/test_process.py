@@ -1,8 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """VMs that are started from the image of a process."""
+import contextlib
 import glob
 import os
+import shutil
+import sqlite3
+import subprocess
 
+import pytest
+
+from conftest import Host, until
 from test_history import checkpoint, rollback
 from test_life import counting, counts, goes_on
 
@@ -37,6 +44,35 @@ def test_a_variant_has_a_process(host):
     told = [h.sh(s, 'hostname; cat /etc/machine-id /proc/sys/kernel/random/uuid; head -c 16 /dev/urandom | od -An -tx1').split('\n')
             for s in (a, b)]
     assert all(x != y for x, y in zip(told[0][:4], told[1][:4])), told
+
+
+@pytest.mark.parametrize('step', [1, 4, 6])
+def test_killed_while_freezing(base, libexec, btrfs, step):
+    """The variant is there, with or without its process, and nothing half-made."""
+    data = os.path.join(btrfs, f'freeze{step}')
+    subprocess.run(['cp', '-a', '--reflink=always', base, data], check=True)
+    variant, = glob.glob(os.path.join(data, 'templates', '*', 'variants', '*'))
+    shutil.rmtree(variant)
+    with contextlib.closing(sqlite3.connect(os.path.join(data, 'state.db'))) as db, db:
+        db.execute('DELETE FROM variants')
+    h = Host(libexec, data)
+    try:
+        with open(os.path.join(h.top, 'conf'), 'w') as f:
+            f.write('')
+        h.start_rootd(fault=f'freeze:{step}').start_cspaced()
+        r = h.post('/v1/sandboxes', {'template': 'base', 'memory_mb': 128})
+        until(lambda: h.rootd.poll() is not None, 90, 'the end of cspace-rootd')
+        h.start_rootd()
+        s = r.json['sandbox']['id']
+        assert h.settled(s, 'running', 'failed') == 'running'
+        assert h.sh(s, 'echo $((6*7))').strip() == '42'
+        frozen = os.path.exists(os.path.join(variant, 'frozen'))
+        assert frozen == (step == 6)
+        assert thawed(h, s) == frozen
+        assert not glob.glob(os.path.join(variant, '.*'))
+    finally:
+        h.close()
+        shutil.rmtree(data, ignore_errors=True)
 
 
 def test_it_has_not_more_rights_than_qemu(host):
