@@ -21,16 +21,17 @@ static struct sandbox *make(struct fixture *f, int64_t created_ms, enum sandbox_
 static void legal_moves(void **state) {
         struct fixture *f = *state;
         static const char *const legal[SANDBOX_STATE_MAX_] = {
-                /* POOLED CREATING RUNNING PAUSING PAUSED RESUMING SUSPENDING SUSPENDED RESTORING STOPPING
+                /* POOLED SNAPSHOT CREATING RUNNING PAUSING PAUSED RESUMING SUSPENDING SUSPENDED RESTORING STOPPING
                  * STOPPED STARTING ROLLING_BACK FAILED DELETING DELETED */
-                [SANDBOX_POOLED] = "..............D.",     [SANDBOX_CREATING] = "..R..........FD.",
-                [SANDBOX_RUNNING] = "...p..s..o..bFD.",    [SANDBOX_PAUSING] = "..R.P........FD.",
-                [SANDBOX_PAUSED] = ".....rs..o..bFD.",     [SANDBOX_RESUMING] = "..R.P........FD.",
-                [SANDBOX_SUSPENDING] = "..R.P..S.....FD.", [SANDBOX_SUSPENDED] = "........ro..b.D.",
-                [SANDBOX_RESTORING] = "..R....S......D.",  [SANDBOX_STOPPING] = "..........O..FD.",
-                [SANDBOX_STOPPED] = "...........sb.D.",    [SANDBOX_STARTING] = "..R.......O...D.",
-                [SANDBOX_ROLLING_BACK] = "........r..s..D.", [SANDBOX_FAILED] = "...........sb.D.",
-                [SANDBOX_DELETING] = "...............X",    [SANDBOX_DELETED] = "................",
+                [SANDBOX_POOLED] = "...............D.",    [SANDBOX_SNAPSHOT] = "...............D.",
+                [SANDBOX_CREATING] = "...R..........FD.",
+                [SANDBOX_RUNNING] = "....p..s..o..bFD.",    [SANDBOX_PAUSING] = "...R.P........FD.",
+                [SANDBOX_PAUSED] = "......rs..o..bFD.",     [SANDBOX_RESUMING] = "...R.P........FD.",
+                [SANDBOX_SUSPENDING] = "...R.P..S.....FD.", [SANDBOX_SUSPENDED] = ".........ro..b.D.",
+                [SANDBOX_RESTORING] = "...R....S......D.",  [SANDBOX_STOPPING] = "...........O..FD.",
+                [SANDBOX_STOPPED] = "............sb.D.",    [SANDBOX_STARTING] = "...R.......O...D.",
+                [SANDBOX_ROLLING_BACK] = ".........r..s..D.", [SANDBOX_FAILED] = "............sb.D.",
+                [SANDBOX_DELETING] = "................X",    [SANDBOX_DELETED] = ".................",
         };
         struct sandbox *s = make(f, 1, SANDBOX_CREATING);
         for (enum sandbox_state from = 0; from < SANDBOX_STATE_MAX_; from++)
