@@ -308,7 +308,11 @@ static int make_parts(struct app *app, struct error *err) {
         return r;
 }
 
-/* Calls that wait get their answer (-ECANCELED) while what they belong to is still there. */
+/*
+ * First everything ends what it does: calls that wait get their answer (-ECANCELED) while what they belong to is still
+ * there. Then the audit log and the database give theirs, to whatever asked before; so what an answer may look into
+ * (tables that are empty by now, a rootd that is not reachable) is freed only after that.
+ */
 static void free_parts(struct app *app) {
         app->stopping = true;
         attach_drop_all(app);
@@ -316,21 +320,26 @@ static void free_parts(struct app *app) {
         api_free(app->api);
         e2b_free(app);
         settle_free(app->settle);
-        rootd_free(app->rootd);
+        app->settle = NULL;
+        rootd_stop(app->rootd);
         warm_free(app->warm);
+        app->warm = NULL;
         expiry_free(app->expiry);
-        deletes_abandon(app);
-        sandboxes_free(app, app->sandboxes);
         audit_store_free(app->audit);
         app->audit = NULL;
+        deletes_abandon(app);
+        sandboxes_abandon(app);
         template_builds_abandon(app);
+        variants_abandon(app);
+        db_close(app->db);
+        forks_free(app);
         variants_free(app->variants);
         removals_free(app->removals);
         proxy_free(app->proxy);
-        db_close(app->db);
-        forks_free(app);
         templates_free(app->templates);
         app->templates = NULL;
+        sandboxes_free(app->sandboxes);
+        rootd_free(app->rootd);
         ops_free(app, app->ops);
         idems_free(app->idems);
         policies_free(app->policies);

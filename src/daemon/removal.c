@@ -180,7 +180,7 @@ int removals_new(struct app *app, struct removals **ret, struct error *err) {
         return 0;
 }
 
-/* After rootd_free(): no call is outstanding. */
+/* After rootd_stop(): no call is outstanding. */
 void removals_free(struct removals *all) {
         if (!all)
                 return;

@@ -139,12 +139,17 @@ int rootd_new(struct app *app, struct rootd **ret, struct error *err) {
         return 0;
 }
 
-void rootd_free(struct rootd *r) {
+void rootd_stop(struct rootd *r) {
         if (!r)
                 return;
-        timer_cancel(r->retry);
+        timer_cancel(STEAL(r->retry));
         r->ready = false;
-        ipc_conn_free(r->conn);
+        struct ipc_conn *c = STEAL(r->conn);
+        ipc_conn_free(c);
+}
+
+void rootd_free(struct rootd *r) {
+        rootd_stop(r);
         free(r);
 }
 

@@ -15,6 +15,7 @@ struct app;
 struct rootd;
 
 int rootd_new(struct app *app, struct rootd **ret, struct error *err);
+void rootd_stop(struct rootd *r); /* calls under way get -ECANCELED, later ones -ENOTCONN; NULL is fine */
 void rootd_free(struct rootd *r);
 bool rootd_connected(const struct rootd *r);
 const struct ipc_host_info *rootd_host(const struct rootd *r); /* of the last hello; zeroes before */

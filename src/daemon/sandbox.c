@@ -366,7 +366,7 @@ int sandboxes_load(struct app *app, struct sandboxes **ret, struct error *err) {
                 all->by_name = map_new();
         }
         if (!all || !all->by_id || !all->by_name) {
-                sandboxes_free(app, all);
+                sandboxes_free(all);
                 return error_set(err, -ENOMEM, "out of memory");
         }
         *ret = all;
@@ -377,10 +377,9 @@ int sandboxes_load(struct app *app, struct sandboxes **ret, struct error *err) {
                         "");
 }
 
-void sandboxes_free(struct app *app, struct sandboxes *all) {
-        if (!all)
-                return;
-        while (all->oldest) {
+void sandboxes_abandon(struct app *app) {
+        struct sandboxes *all = app->sandboxes;
+        while (all && all->oldest) {
                 struct sandbox *s = all->oldest;
                 sandbox_unwatch(s);
                 egress_stop(s);
@@ -390,6 +389,11 @@ void sandboxes_free(struct app *app, struct sandboxes *all) {
                         life_abandon(s->life);
                 sandbox_take_out(app, s);
         }
+}
+
+void sandboxes_free(struct sandboxes *all) {
+        if (!all)
+                return;
         map_free(all->by_id);
         map_free(all->by_name);
         free(all);

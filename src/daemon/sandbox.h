@@ -139,7 +139,8 @@ struct sandbox {
 
 struct sandboxes;
 int sandboxes_load(struct app *app, struct sandboxes **ret, struct error *err);
-void sandboxes_free(struct app *app, struct sandboxes *s);
+void sandboxes_abandon(struct app *app); /* cspaced ends: all flows, and the table is empty */
+void sandboxes_free(struct sandboxes *s);
 
 /* By id. POOLED, SNAPSHOT and DELETED ones are not found. */
 struct sandbox *sandbox_find(struct app *app, const char *id);

@@ -213,6 +213,8 @@ static void finish(struct making *m, int err, const struct error *e) {
 
 static void on_row(void *arg, int err, const struct error *e) {
         struct making *m = arg;
+        if (m->app->stopping)
+                return; /* variants_free() frees */
         if (err >= 0) {
                 if (map_put(m->app->variants->known, m->v->key, m->v) >= 0)
                         m->v = NULL;
@@ -791,6 +793,16 @@ void variants_collect(struct app *app) {
         (void) db_batch_submit(app->db, b, NULL, NULL);
 }
 
+void variants_abandon(struct app *app) {
+        for (struct making *m = app->variants ? app->variants->making : NULL; m; m = m->next) {
+                timer_cancel(STEAL(m->start));
+                struct warmup *wu = STEAL(m->warmup);
+                struct warden *w = STEAL(m->warden);
+                warmup_cancel(wu);
+                warden_free(w);
+        }
+}
+
 void variants_free(struct variants *all) {
         if (!all)
                 return;
@@ -802,11 +814,6 @@ void variants_free(struct variants *all) {
         while (all->making) {
                 struct making *m = all->making;
                 all->making = m->next;
-                timer_cancel(m->start);
-                struct warmup *wu = STEAL(m->warmup);
-                struct warden *w = STEAL(m->warden);
-                warmup_cancel(wu);
-                warden_free(w);
                 while (m->waits) {
                         struct variant_wait *wait = m->waits;
                         m->waits = wait->next;

@@ -23,6 +23,7 @@ struct variants;
 struct db_batch;
 
 int variants_load(struct app *app, struct variants **ret, struct error *err);
+void variants_abandon(struct app *app); /* cspaced ends: nothing goes on; freed after the database's last answer */
 void variants_free(struct variants *v);
 
 struct variant_wait;

@@ -58,15 +58,19 @@ static inline void fixture_open(struct fixture *f) {
 static inline void fixture_close(struct fixture *f) {
         struct app *a = &f->app;
         a->stopping = true;
-        rootd_free(a->rootd);
+        rootd_stop(a->rootd);
         warm_free(a->warm);
+        a->warm = NULL;
         deletes_abandon(a);
-        sandboxes_free(a, a->sandboxes);
-        templates_free(a->templates);
+        sandboxes_abandon(a);
+        variants_abandon(a);
+        db_close(a->db);
         variants_free(a->variants);
         removals_free(a->removals);
         proxy_free(a->proxy);
-        db_close(a->db);
+        templates_free(a->templates);
+        sandboxes_free(a->sandboxes);
+        rootd_free(a->rootd);
         ops_free(a, a->ops);
         idems_free(a->idems);
         policies_free(a->policies);
