@@ -11,11 +11,17 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/str.h"
+#include "jks.h"
 
 #define CERTS "/etc/ssl/certs"
 #define LOCAL "/usr/local/share/ca-certificates"
 #define BUNDLE_MAX (4 * 1024 * 1024)
 
+#define JAVA CERTS "/java/cacerts"
+#define JAVA_SYSTEM CERTS "/java/cspace-system-cacerts"
+
+static struct jks java;  /* body 0: no Java, or not Debian's */
+static off_t java_bytes; /* of the file as we left it: who changes it keeps it */
 static off_t bundle_bytes; /* of the system's part; the authority comes behind it. In the snapshot, like the file. */
 
 static void link_to(const char *target, const char *path) {
@@ -33,6 +39,62 @@ static int put(const char *path, off_t at, const char *text, size_t n) {
                 return -errno;
         return 0;
 }
+
+/* ---- Java ---------------------------------------------------------------------------------- */
+
+/* The bytes of the one certificate in a PEM text; 0: there is none. */
+static size_t pem_decode(const char *pem, uint8_t *der, size_t cap) {
+        static const char begin[] = "-----BEGIN CERTIFICATE-----", end[] = "-----END CERTIFICATE-----";
+        char text[TRUST_PEM_MAX];
+        const char *from = strstr(pem, begin), *to = from ? strstr(from, end) : NULL;
+        size_t n = 0;
+        for (const char *p = from ? from + sizeof begin - 1 : NULL; to && p < to && n < sizeof text; p++)
+                if (*p != '\n' && *p != '\r')
+                        text[n++] = *p;
+        if (n == 0 || n == sizeof text || 3 * n / 4 + 1 > cap)
+                return 0;
+        ssize_t len = base64_decode(text, n, der);
+        return len > 0 ? (size_t) len : 0;
+}
+
+static void java_prepare(void) {
+        _cleanup_free_ char *store = NULL;
+        struct stat st;
+        size_t n = 0;
+        java.body = 0;
+        if (fd_read_file_at(AT_FDCWD, JAVA, BUNDLE_MAX, &store, &n, NULL) < 0 &&
+            fd_read_file_at(AT_FDCWD, JAVA_SYSTEM, BUNDLE_MAX, &store, &n, NULL) < 0)
+                return;
+        if (jks_read((const uint8_t *) store, n, &java) < 0 || put(TRUST_JAVA_FILE, 0, store, n) < 0) {
+                java.body = 0;
+                return;
+        }
+        java_bytes = (off_t) n;
+        if (lstat(JAVA, &st) == 0 && S_ISREG(st.st_mode))
+                (void) rename(JAVA, JAVA_SYSTEM);
+        link_to(TRUST_JAVA_FILE, JAVA);
+}
+
+static int java_set(const char *pem) {
+        uint8_t der[TRUST_PEM_MAX], tail[JKS_ENTRY_MAX + JKS_DIGEST_BYTES], count[4];
+        size_t n = pem_decode(pem, der, sizeof der);
+        struct stat st;
+        if (java.body == 0 || stat(TRUST_JAVA_FILE, &st) < 0 || st.st_size != java_bytes)
+                return 0;
+        long len = jks_tail(&java, der, n, tail);
+        if (len < 0)
+                return (int) len;
+        for (size_t i = 0; i < sizeof count; i++)
+                count[i] = (uint8_t) ((java.count + (n > 0)) >> (8 * (3 - i)));
+        _cleanup_fd_ int fd = open(TRUST_JAVA_FILE, O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
+        if (fd < 0 || pwrite(fd, count, sizeof count, JKS_COUNT_AT) != (ssize_t) sizeof count ||
+            pwrite(fd, tail, (size_t) len, (off_t) java.body) != len || ftruncate(fd, (off_t) java.body + len) < 0)
+                return -errno;
+        java_bytes = (off_t) java.body + len;
+        return 0;
+}
+
+/* ---- all ----------------------------------------------------------------------------------- */
 
 void trust_prepare(void) {
         _cleanup_free_ char *system = NULL;
@@ -56,6 +118,7 @@ void trust_prepare(void) {
         link_to(TRUST_CA_FILE, CERTS "/" TRUST_CA_SUBJECT_HASH ".0");
         link_to(TRUST_CA_FILE, CERTS "/cspace.pem");
         link_to(TRUST_CA_FILE, LOCAL "/cspace.crt");
+        java_prepare();
 }
 
 int trust_set(const char *pem, struct error *err) {
@@ -63,6 +126,8 @@ int trust_set(const char *pem, struct error *err) {
         int r = put(TRUST_CA_FILE, 0, pem, n);
         if (r == 0)
                 r = put(TRUST_BUNDLE_FILE, bundle_bytes, pem, n);
+        if (r == 0)
+                r = java_set(pem);
         return r < 0 ? error_errno(err, r, "cannot write the certificate authority") : 0;
 }
 

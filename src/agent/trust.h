@@ -12,6 +12,7 @@
  *   /etc/ssl/certs/cspace.pem,
  *   /usr/local/share/ca-certificates/cspace.crt  what update-ca-certificates and its hooks (Java) collect, so that
  *                                                the authority is in what they write anew
+ *   /etc/ssl/certs/java/cacerts                  Debian's Java, where the template has it (jks.h)
  *
  * and clients that bring a bundle of their own are told by environment variables (trust_env()).
  */
@@ -21,6 +22,7 @@
 #include "base/error.h"
 
 #define TRUST_CA_FILE "/run/cspace/ca.crt"
+#define TRUST_JAVA_FILE "/run/cspace/java-cacerts"
 #define TRUST_BUNDLE_FILE "/run/cspace/ca-certificates.crt"
 #define TRUST_CA_SUBJECT_HASH "20d93aee" /* of "O = cspace, CN = cspace sandbox CA": openssl x509 -subject_hash */
 #define TRUST_PEM_MAX 8192

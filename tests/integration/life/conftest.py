@@ -355,3 +355,14 @@ def host(base, libexec, btrfs):
     yield h
     h.close()
     shutil.rmtree(data, ignore_errors=True)
+
+
+@pytest.fixture(scope='module')
+def internet():
+    import internet as module
+    for tool in ('ip', 'dnsmasq', 'openssl', 'nsenter'):
+        if not shutil.which(tool):
+            pytest.skip(f'{tool} is not installed')
+    n = module.Internet(tempfile.mkdtemp(prefix='inet-'))
+    yield n
+    n.close()

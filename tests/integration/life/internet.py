@@ -25,6 +25,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = 'HTTP/1.1'
 
     def do_GET(self):
+        if self.path.startswith('/repo.git/'):
+            self.say_file()
+            return
         body = self.rfile.read(int(self.headers.get('Content-Length') or 0))
         seen = {'method': self.command, 'host': self.headers['Host'], 'path': self.path, 'headers': {k.lower(): v for k, v in self.headers.items()}, 'body': body.decode()}
         with self.server.lock, open(self.server.log, 'a') as f:
@@ -39,6 +42,18 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_header('Content-Length', str(len(answer)))
         self.end_headers()
         self.wfile.write(answer)
+
+    def say_file(self):
+        path = os.path.join(os.path.dirname(self.server.log), self.path.split('?')[0].lstrip('/'))
+        found = '..' not in path and os.path.isfile(path)
+        body = b''
+        if found:
+            with open(path, 'rb') as f:
+                body = f.read()
+        self.send_response(200 if found else 404)
+        self.send_header('Content-Length', str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
 
     do_POST = do_PUT = do_GET
 

@@ -10,11 +10,9 @@ import shutil
 import signal
 import sqlite3
 import sys
-import tempfile
 
 import pytest
 
-import internet as internet_module
 from conftest import BUILD, CACHE, Host, assets, until
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'token'))
@@ -24,16 +22,6 @@ SECRET = 'tok-9f2e77c1d0aa4b53'
 ALLOW = {'rules': [{'name': 'web', 'action': 'allow', 'hosts': ['api.test', 'other.test', 'meta.test', 'inward.test']}]}
 BIND = {'id': 'api', 'credential': 'token', 'hosts': ['api.test'], 'env': 'API_TOKEN'}
 SYSTEM_BUNDLE = b'# the certificates of the system\n'
-
-
-@pytest.fixture(scope='module')
-def internet():
-    for tool in ('ip', 'dnsmasq', 'openssl', 'nsenter'):
-        if not shutil.which(tool):
-            pytest.skip(f'{tool} is not installed')
-    n = internet_module.Internet(tempfile.mkdtemp(prefix='inet-'))
-    yield n
-    n.close()
 
 
 @pytest.fixture(scope='module')

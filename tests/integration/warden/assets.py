@@ -113,8 +113,8 @@ def add_program(root, path):
         shutil.copy(f, to)
 
 
-def make_disk(cache, path, programs=(), files=()):
-    """programs: of this machine, to be in it too; files: (path, bytes)."""
+def make_disk(cache, path, programs=(), files=(), trees=(), mb=192):
+    """Of this machine, to be in it too: programs, and folders with what they are linked with; files: (path, bytes)."""
     root = os.path.join(cache, 'root')
     shutil.rmtree(root, ignore_errors=True)
     for d in ('bin', 'dev', 'etc', 'home/user', 'proc', 'root', 'run', 'sys', 'tmp', 'usr/bin', 'var/tmp'):
@@ -130,11 +130,16 @@ def make_disk(cache, path, programs=(), files=()):
     os.chown(root + '/home/user', 1000, 1000)
     for p in programs:
         add_program(root, p)
+    for t in trees:
+        shutil.copytree(t, root + t, symlinks=True, dirs_exist_ok=True, ignore=shutil.ignore_patterns('__pycache__', 'test', 'jmods', 'src.zip'))
+        for so in glob.glob(t + '/**/*.so', recursive=True):
+            if os.path.isfile(so) and not os.path.islink(so):
+                add_program(root, so)
     for name, data in files:
         os.makedirs(os.path.dirname(root + name), exist_ok=True)
         open(root + name, 'wb').write(data)
     with open(path, 'wb') as f:
-        f.truncate(192 << 20)
+        f.truncate(mb << 20)
     run('mke2fs', '-q', '-t', 'ext4', '-O', '^has_journal', '-d', root, path)
 
 
