@@ -85,3 +85,5 @@ const char *egress_ca(const struct sandbox *s);
 /* Asks the gateway; m NULL when it does not answer. -ENOTCONN: there is none now. */
 typedef void (*egress_state_cb)(void *arg, const struct ipc_gw_state *m);
 int egress_query(struct sandbox *s, egress_state_cb cb, void *arg);
+/* The guest stands still: what names it was given until now are known here soon, whatever the gateway's own pace. */
+void egress_hurry_names(struct sandbox *s);

@@ -480,3 +480,12 @@ int egress_query(struct sandbox *s, egress_state_cb cb, void *arg) {
                 free(q);
         return r;
 }
+
+static void on_hurried(void *arg, const struct ipc_gw_state *m) {
+        (void) arg; /* the names have come before this answer */
+        (void) m;
+}
+
+void egress_hurry_names(struct sandbox *s) {
+        (void) egress_query(s, on_hurried, NULL);
+}

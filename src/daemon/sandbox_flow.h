@@ -32,7 +32,8 @@ int sandbox_set_template(struct app *app, struct sandbox *s, struct tmpl *t); /*
 /* Takes over w (connected, identified), or connects itself when w is NULL. */
 void sandbox_watch(struct app *app, struct sandbox *s, struct warden *w);
 void sandbox_unwatch(struct sandbox *s);
-struct warden *sandbox_unwatch_keep(struct sandbox *s); /* gives the connection, NULL if there is none */
+/* Gives the connection, NULL if there is none; that to its gateway stays. */
+struct warden *sandbox_unwatch_keep(struct sandbox *s);
 /* rootd says that a process of a sandbox ended ("vm", "warden"). */
 void sandbox_vm_ended(struct app *app, const char *id, const char *what);
 /* To FAILED: connections dropped, row written, placement removed, the disk of one that had run kept. */

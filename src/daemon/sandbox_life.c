@@ -34,6 +34,7 @@
 #include "base/str.h"
 #include "checkpoint.h"
 #include "create.h"
+#include "egress.h"
 #include "fork.h"
 #include "idem.h"
 #include "op.h"
@@ -406,6 +407,8 @@ static void on_answer(void *arg, int err, const struct error *e, struct ipc_pack
                         log_warn("sandbox %s: it does not go on as it should: %s", l->s->id, e->msg);
                 end(l, SANDBOX_RUNNING, false);
         } else if (copies(l)) {
+                if (l->step == STEP_SAVE)
+                        egress_hurry_names(l->s);
                 on_checkpoint_answer(l, err, e);
         } else if (l->step == STEP_QUERY) {
                 on_queried(l, err, p);
@@ -424,6 +427,7 @@ static void on_answer(void *arg, int err, const struct error *e, struct ipc_pack
         } else if (err < 0) {
                 fail(l, code_of(err), e->msg);
         } else if (l->step == STEP_SAVE) {
+                egress_hurry_names(l->s);
                 l->step = STEP_COMMIT;
                 take_step(l);
         } else {
@@ -536,6 +540,8 @@ static void step_commit(struct life *l) {
         bool checkpoint = copies(l);
         bool full = l->verb == SANDBOX_SUSPEND || (checkpoint && l->checkpoint->full);
         struct ipc_image_commit m = { .halt = !full && !checkpoint };
+        if (m.halt)
+                egress_stop(l->s); /* its gateway is ended too */
         uint8_t body[128];
         size_t n;
         (void) str_copy(m.id, sizeof m.id, l->s->id);
@@ -713,6 +719,7 @@ static void on_removed(void *arg) {
 static void step_remove(struct life *l) {
         struct warden *w = STEAL(l->warden);
         warden_free(w);
+        egress_stop(l->s);
         if (removal_start(l->app, REMOVAL_PLACEMENT, l->s->id, on_removed, l) < 0)
                 later(l);
         else

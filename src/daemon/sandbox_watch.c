@@ -188,7 +188,6 @@ void sandbox_watch(struct app *app, struct sandbox *s, struct warden *warden) {
 
 struct warden *sandbox_unwatch_keep(struct sandbox *s) {
         struct watch *w = s->watch;
-        egress_stop(s);
         if (!w)
                 return NULL;
         s->watch = NULL;
@@ -203,6 +202,7 @@ struct warden *sandbox_unwatch_keep(struct sandbox *s) {
 }
 
 void sandbox_unwatch(struct sandbox *s) {
+        egress_stop(s);
         warden_free(sandbox_unwatch_keep(s));
 }
 

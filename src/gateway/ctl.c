@@ -45,6 +45,7 @@ struct ctl {
         LIST_HEAD(, client) clients;
         struct client *main_client;
         bool batch_out, names_out;
+        bool names_hurry; /* once more when names_out is over */
         uint64_t generation;
         uint64_t names_sent, names_version; /* acknowledged; under way */
 };
@@ -64,6 +65,8 @@ static void on_batch_taken(void *arg, int err, const struct error *e, struct ipc
                 schedule(c);
 }
 
+static void send_names(struct ctl *c, bool now);
+
 static void on_names_taken(void *arg, int err, const struct error *e, struct ipc_packet *p) {
         struct ctl *c = arg;
         (void) e;
@@ -71,6 +74,10 @@ static void on_names_taken(void *arg, int err, const struct error *e, struct ipc
         c->names_out = false;
         if (err == 0)
                 c->names_sent = c->names_version;
+        bool hurry = c->names_hurry;
+        c->names_hurry = false;
+        if (hurry && err != -ECANCELED)
+                send_names(c, true);
 }
 
 static int names_to_memfd(struct ctl *c) {
@@ -85,11 +92,15 @@ static int names_to_memfd(struct ctl *c) {
 
 static void on_names_timer(uv_timer_t *t);
 
-static void send_names(struct ctl *c) {
+/* now: who asks wants to know all that there is before anything else. */
+static void send_names(struct ctl *c, bool now) {
         struct ipc_gw_names m = { .version = dns_names_version(c->gw->names) };
         uint8_t body[16];
         size_t n;
-        if (!c->main_client || c->names_out || uv_is_active((uv_handle_t *) &c->names_timer) || m.version == c->names_sent || ipc_gw_names_encode(&m, body, sizeof body, &n) < 0)
+        c->names_hurry = now && c->names_out;
+        bool early = !now && uv_is_active((uv_handle_t *) &c->names_timer);
+        if (!c->main_client || c->names_out || early || m.version == c->names_sent ||
+            ipc_gw_names_encode(&m, body, sizeof body, &n) < 0)
                 return;
         int fd = names_to_memfd(c);
         if (fd < 0)
@@ -103,7 +114,7 @@ static void send_names(struct ctl *c) {
 }
 
 static void on_names_timer(uv_timer_t *t) {
-        send_names(t->data);
+        send_names(t->data, false);
 }
 
 static void send_batch(uv_timer_t *t) {
@@ -111,7 +122,7 @@ static void send_batch(uv_timer_t *t) {
         struct ipc_gw_audit m;
         const char *lines;
         size_t n;
-        send_names(c); /* a new name comes with a record */
+        send_names(c, false); /* a new name comes with a record */
         if (!c->main_client || c->batch_out || !audit_queue_peek(c->gw->audit, &lines, &m.lines_n, &m.dropped))
                 return;
         m.lines = lines;
@@ -199,6 +210,7 @@ static void on_config(struct client *cl, struct ipc_packet *p) {
 static void on_query(struct client *cl, const struct ipc_packet *p) {
         struct gateway *gw = cl->ctl->gw;
         struct usage_total t = usage_total(gw->usage);
+        send_names(cl->ctl, true);
         struct ipc_gw_state m = {
                 .configured = gw->configured,
                 .generation = cl->ctl->generation,

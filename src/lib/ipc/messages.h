@@ -243,7 +243,7 @@
         X(BLOB, secret, 8192)           /* empty: revoked */                 \
         X(U64, expires_ms, INT64_MAX)   /* Unix time; 0: good until told otherwise */
 
-/* Answer: gw_state. */
+/* Answer: gw_state. A table of names that has changed is sent before. */
 #define IPC_GW_QUERY_FIELDS(X)
 #define IPC_GW_STATE_FIELDS(X)                                               \
         X(U32, configured, 1)                                                \

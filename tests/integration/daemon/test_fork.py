@@ -265,6 +265,7 @@ def test_a_step_fails(ready, step, times):
     assert ids(d) == {s} and d.sandbox(s)['state'] == 'running'
     until(lambda: host(d) == ({s}, set()), what='nothing else')
     assert rows(d, 'SELECT * FROM forks') == [] and len(rows(d, 'SELECT * FROM egress')) == 1
+    d.fault(step)
     assert fork(d, s, n=3).status == 201
 
 

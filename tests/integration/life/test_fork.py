@@ -241,3 +241,29 @@ def test_who_waits_for_an_answer_from_outside_is_told(host, echo):
     until(lambda: h.sh(s, out).split() == ['hello', 'still', 'ended'], what='its end after a restore')
     h.sh(s, 'echo within >/tmp/k')
     until(lambda: h.sh(s, 'cat /tmp/in').split() == ['within'], what='the one within')
+
+
+@pytest.mark.parametrize('how', ['fork', 'suspend'])
+def test_names_of_the_last_moment(host, how):
+    """Addresses that names were given right before go on to the copies, or through a suspend: nothing is taken for another."""
+    h = host
+    s = h.create(allow=['*.names.example'])
+    until(lambda: h.get(f'/v1/sandboxes/{s}').json['egress']['state'] == 'active', what='gateway')
+
+    def resolved(c, *names):
+        text = h.sh(c, '; '.join(f'nslookup {n}.names.example 10.200.0.1 | grep ^Address | tail -n 1' for n in names))
+        found = [line.split()[-1] for line in text.splitlines()]
+        assert len(found) == len(names), text
+        return dict(zip(names, found))
+
+    first = resolved(s, 'a', 'b')  # told to cspaced at once, the next ones would be so a second later
+    first |= resolved(s, 'c', 'd', 'e')
+    copy = s
+    if how == 'fork':
+        copy = fork(h, s)[0]
+    else:
+        h.change(s, 'suspend')
+        h.change(s, 'restore')
+    until(lambda: h.get(f'/v1/sandboxes/{copy}').json['egress']['state'] == 'active', what='gateway')
+    assert resolved(copy, 'z', 'e', 'd', 'c', 'b', 'a') == {'z': resolved(copy, 'z')['z'], **first}
+    assert resolved(copy, 'z')['z'] not in first.values()
