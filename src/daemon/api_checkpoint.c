@@ -152,11 +152,13 @@ static void list(struct api_req *r) {
 struct removed {
         struct api_req *r;
         char image[ID_SIZE];
+        struct image_hold hold;
 };
 
 /* The image goes when nothing durable names it any more. */
 static void on_row_gone(void *arg, int err, const struct error *e) {
         struct removed *x = arg;
+        image_unhold(x->r->app, &x->hold);
         if (err < 0)
                 api_error_err(x->r, api_code_from_errno(err), e);
         else
@@ -186,6 +188,7 @@ static void remove_one(struct api_req *r) {
         }
         x->r = api_req_ref(r);
         memcpy(x->image, c->id, sizeof x->image);
+        image_hold(r->app, &x->hold, x->image);
         checkpoint_remove(s, c, b);
         int rc = db_batch_submit(r->app->db, b, on_row_gone, x);
         if (rc < 0)

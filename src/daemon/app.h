@@ -39,6 +39,7 @@ struct policies;
 struct audit_store;
 struct credentials;
 struct fork;
+struct image_hold;
 struct e2b; /* owned by e2b.c */
 
 /* Since the start, for /metrics. */
@@ -69,6 +70,7 @@ struct app {
         struct attach *attaches; /* list, attach.c */
         struct del *deletes;     /* list, sandbox_delete.c */
         struct fork *forks;      /* list, fork.c */
+        struct image_hold *image_holds; /* list, checkpoint.c */
         struct e2b *e2b;
         struct app_counters counters;
         uint64_t host_memory_mb;  /* what this host has */

@@ -110,7 +110,24 @@ json_t *checkpoint_to_json(const struct checkpoint *c) {
                          "created_at", created, "written_bytes", (json_int_t) c->written_bytes);
 }
 
+void image_hold(struct app *app, struct image_hold *h, const char *id) {
+        (void) str_copy(h->id, sizeof h->id, id);
+        h->next = app->image_holds;
+        app->image_holds = h;
+}
+
+void image_unhold(struct app *app, struct image_hold *h) {
+        for (struct image_hold **at = &app->image_holds; *at; at = &(*at)->next)
+                if (*at == h) {
+                        *at = h->next;
+                        return;
+                }
+}
+
 bool image_known(struct app *app, const char *id) {
+        for (const struct image_hold *h = app->image_holds; h; h = h->next)
+                if (strcmp(h->id, id) == 0)
+                        return true;
         const struct op *o = op_find(app, id); /* one that is being made has its operation's id */
         if (o && o->state == OP_RUNNING)
                 return true;

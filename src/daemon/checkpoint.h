@@ -44,5 +44,15 @@ void checkpoints_free(struct sandbox *s);
 json_t *checkpoint_to_json(const struct checkpoint *c);
 /* Whether some sandbox has image `id` as a checkpoint, as what it goes on from, or under work. */
 bool image_known(struct app *app, const char *id);
+/*
+ * Keeps image `id` (may be "") known while the transaction by which nothing needs it any more is under way: should that be
+ * lost, the rows still name it. h is the caller's, zeroed before, and free again after image_unhold(), which may come twice.
+ */
+struct image_hold {
+        char id[ID_SIZE];
+        struct image_hold *next;
+};
+void image_hold(struct app *app, struct image_hold *h, const char *id);
+void image_unhold(struct app *app, struct image_hold *h);
 /* Has image `id` removed unless it is. */
 void image_release(struct app *app, const char *id);

@@ -25,6 +25,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "db_schema.h"
+#include "fault.h"
 
 #define DB_QUEUE_MAX 16384
 #define DB_GROUP_MAX 256
@@ -280,7 +281,9 @@ static void run_group(struct db_conn *c, struct job_list *group) {
         if (r >= 0) {
                 for (struct job *j = group->first; j; j = j->next)
                         run_job(c, j);
+                fault_point("before a commit");
                 r = db_script(c, "COMMIT", &e);
+                fault_point("after a commit");
                 if (r < 0)
                         (void) db_script(c, "ROLLBACK", NULL);
         }
@@ -357,6 +360,7 @@ int db_submit(struct db *db, db_work_fn work, db_done_fn done, void *arg) {
         struct job *j = malloc(sizeof *j);
         if (!j)
                 return -ENOMEM;
+        fault_point("before the database");
         j->work = work;
         j->done = done;
         j->arg = arg;

@@ -34,6 +34,7 @@
 #include "db.h"
 #include "e2b.h"
 #include "egress.h"
+#include "fault.h"
 #include "fork.h"
 #include "idem.h"
 #include "key.h"
@@ -332,6 +333,7 @@ static void free_parts(struct app *app) {
         template_builds_abandon(app);
         variants_abandon(app);
         db_close(app->db);
+        fault_end();
         forks_free(app);
         variants_free(app->variants);
         removals_free(app->removals);
@@ -500,6 +502,7 @@ int main(int argc, char **argv) {
         if (r != 0)
                 return r < 0 ? 2 : 0;
         log_setup(PROGRAM, LOG_LVL_INFO);
+        fault_setup();
         (void) signal(SIGPIPE, SIG_IGN);
         if (uv_loop_init(&loop) < 0) {
                 log_error("could not start the loop");

@@ -13,6 +13,7 @@
  *   POOLED                                     back into the pool, or gone
  *   FAILED, there                              its disk is kept, its placement removed
  *   images that no sandbox and no flow has     removed
+ *   folders of builds that have ended          removed
  *   DELETING without a flow                    goes on
  */
 
@@ -132,9 +133,33 @@ static void settle(struct pass *p, struct sandbox *s, bool there) {
         }
 }
 
-/* ---- images -------------------------------------------------------------------------------- */
+/* ---- images, and what is left of builds ------------------------------------------------------- */
 
 static void on_images(void *arg, int err, const struct error *e, struct ipc_packet *pk);
+
+static void on_builds(void *arg, int err, const struct error *e, struct ipc_packet *pk) {
+        struct app *app = arg;
+        struct ipc_placement_list m;
+        (void) e;
+        char *text = err >= 0 && ipc_placement_list_decode(pk->body, pk->body_n, &m) >= 0 ? strndup(m.ids, m.ids_n) : NULL;
+        char *save = NULL;
+        for (char *id = text ? strtok_r(text, "\n", &save) : NULL; id; id = strtok_r(NULL, "\n", &save)) {
+                if (!id_valid(id) || template_build_known(app, id))
+                        continue;
+                log_info("build %s has ended, removing its folder", id);
+                (void) removal_start(app, REMOVAL_BUILD, id, NULL, NULL);
+        }
+        free(text);
+}
+
+/* More than a page of them there are not: each pass removes one. */
+static void ask_builds(struct app *app) {
+        struct ipc_images m = { .what = "builds" };
+        uint8_t body[64];
+        size_t n;
+        if (ipc_images_encode(&m, body, sizeof body, &n) >= 0)
+                (void) rootd_call(app->rootd, IPC_IMAGES, body, n, NULL, 0, LIST_TIMEOUT_MS, on_builds, app, NULL);
+}
 
 static void ask_images(struct app *app, const char *after) {
         struct ipc_images m = { 0 };
@@ -189,6 +214,7 @@ static void apply(struct pass *p, char *text) {
         forks_resume(p->app);
         settle_done(p->app->settle);
         ask_images(p->app, "");
+        ask_builds(p->app);
         warm_check(p->app);
 }
 

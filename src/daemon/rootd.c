@@ -11,6 +11,7 @@
 #include "base/cleanup.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "fault.h"
 #include "reconcile.h"
 #include "sandbox_flow.h"
 #include "timer.h"
@@ -169,6 +170,8 @@ int rootd_call(struct rootd *r, uint16_t type, const void *body, size_t n, const
                unsigned timeout_ms, ipc_reply_cb cb, void *arg, struct error *err) {
         if (!r->ready)
                 return error_set(err, -ENOTCONN, "cspace-rootd is not reachable");
+        fault_point(ipc_type_name(type));
         int rc = ipc_conn_call(r->conn, type, body, n, fds, n_fds, timeout_ms, cb, arg);
+        fault_point(ipc_type_name(type));
         return rc < 0 ? error_errno(err, rc, "could not ask cspace-rootd to %s", ipc_type_name(type)) : 0;
 }

@@ -55,6 +55,7 @@ struct create {
         struct sandbox *s; /* a reference */
         char op_id[ID_SIZE];
         char image[ID_SIZE]; /* at the end: what is not needed any more */
+        struct image_hold hold; /* of that */
         enum stage stage;
         uint64_t t0_us;
         struct timer *timer; /* until cspace-rootd is there */
@@ -157,6 +158,7 @@ static void end_failed(struct create *c, enum api_code code, const char *why) {
 /* The image has served once the row says that the sandbox runs; its memory stays mapped without a name. */
 static void on_woken(void *arg, int err, const struct error *e) {
         struct create *c = arg;
+        image_unhold(c->app, &c->hold);
         if (err < 0)
                 log_error("sandbox %s: that it runs could not be stored: %s", c->s->id, e->msg);
         else
@@ -181,6 +183,7 @@ static void is_running(struct create *c, struct op *o) {
         s->active_ms = clock_real_ms();
         rolling_woken(s);
         memcpy(c->image, s->image, sizeof c->image);
+        image_hold(app, &c->hold, c->image);
         s->image[0] = s->reason[0] = 0;
         /* Not waited for: should this row be lost in a crash, the next cspaced finds the
          * sandbox CREATING and its warden identified, and makes the same of it. */

@@ -4,8 +4,8 @@
  * The flow of a delete. The row says "deleting" before anything else counts: from then on it is
  * finished by this cspaced or by the next. Nothing is asked of guest, VM or warden.
  *
+ *   streams are dropped; what is under way with it ends; beside that
  *   state DELETING, row and operation written      -> acknowledged
- *   a create under way ends; streams are dropped
  *   cspace-rootd removes the placement and the image, for as long as that takes
  *   row gone, operation done
  *
@@ -46,7 +46,7 @@ struct del {
         char op_id[ID_SIZE];
         char *idem;
         struct ack *acks; /* waiting for the first write */
-        bool written, removed;
+        bool written, apart;
         bool unrecorded; /* the first write failed */
         bool writing;    /* the database owes an answer */
         struct timer *timer;
@@ -131,18 +131,11 @@ static void last_write(void *arg) {
                 later(d, LAST_WRITE_RETRY_MS, last_write);
 }
 
-static void step(struct del *d) {
-        if (!d->written || !d->removed)
-                return;
+static void on_removed(void *arg) {
+        struct del *d = arg;
         if (!d->unrecorded)
                 take_out(d);
         last_write(d);
-}
-
-static void on_removed(void *arg) {
-        struct del *d = arg;
-        d->removed = true;
-        step(d);
 }
 
 /* Images that others use stay. Those of its checkpoints go beside it: once the rows are gone, nothing knows them, and
@@ -168,6 +161,15 @@ static void remove_placement(void *arg) {
                 later(d, 1000, remove_placement);
 }
 
+/* What was under way with it has ended. Not before the row says so is anything removed: until then a restart would bring
+ * the sandbox back. */
+static void on_apart(void *arg) {
+        struct del *d = arg;
+        d->apart = true;
+        if (d->written)
+                remove_placement(d);
+}
+
 static void unrecorded(struct del *d) {
         d->unrecorded = true;
         op_discard(d->app, op_find(d->app, d->op_id));
@@ -189,8 +191,8 @@ static void on_written(void *arg, int err, const struct error *e) {
         }
         if (d->app->stopping)
                 del_free(d);
-        else
-                step(d);
+        else if (d->apart)
+                remove_placement(d);
 }
 
 static int add_ack(struct del *d, sandbox_durable_cb cb, void *arg) {
@@ -240,11 +242,11 @@ static void take_apart(struct del *d) {
         proxy_drop(app->proxy, d->s->id);
         sandbox_unwatch(d->s);
         if (d->s->create)
-                create_cancel(d->s->create, remove_placement, d);
+                create_cancel(d->s->create, on_apart, d);
         else if (d->s->life)
-                life_cancel(d->s->life, remove_placement, d);
+                life_cancel(d->s->life, on_apart, d);
         else
-                remove_placement(d);
+                on_apart(d);
 }
 
 int sandbox_delete(struct app *app, struct sandbox *s, const char *why, const char *owner, const char *idem,
@@ -285,7 +287,8 @@ int sandbox_delete(struct app *app, struct sandbox *s, const char *why, const ch
                 idem_settle(app, idem, false);
                 d->written = true;
                 unrecorded(d);
-                step(d);
+                if (d->apart)
+                        remove_placement(d);
                 return error_errno(err, r, "the sandbox is being deleted, but this could not be stored");
         }
         return 0;

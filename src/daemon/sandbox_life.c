@@ -825,6 +825,7 @@ struct begin {
         enum sandbox_state from;
         char op_id[ID_SIZE];
         char image[ID_SIZE], head[ID_SIZE]; /* of before a rollback */
+        struct image_hold hold;             /* of that image */
         char *idem;
         sandbox_durable_cb cb;
         void *arg;
@@ -833,6 +834,7 @@ struct begin {
 static void begin_free(struct begin *g) {
         if (!g)
                 return;
+        image_unhold(g->app, &g->hold);
         sandbox_unref(g->s);
         free(g->idem);
         free(g);
@@ -882,6 +884,7 @@ static void on_durable(void *arg, int err, const struct error *e) {
                 }
         } else {
                 go_on(g);
+                image_unhold(g->app, &g->hold);
                 if (g->verb == SANDBOX_ROLLBACK)
                         image_release(g->app, g->image);
         }
@@ -994,6 +997,7 @@ int sandbox_change_with(struct app *app, struct sandbox *s, enum sandbox_verb ve
         memcpy(g->op_id, o->id, sizeof g->op_id);
         l->asked = true;
         if (verb == SANDBOX_ROLLBACK) {
+                image_hold(app, &g->hold, g->image);
                 memcpy(s->image, p->checkpoint->id, sizeof s->image);
                 memcpy(s->head, p->checkpoint->id, sizeof s->head);
         }

@@ -141,15 +141,17 @@ void rolling_taken(struct app *app, struct sandbox *s) {
 struct pruning {
         struct app *app;
         size_t n;
-        char images[][ID_SIZE];
+        struct image_hold images[];
 };
 
 static void on_pruned(void *arg, int err, const struct error *e) {
         struct pruning *x = arg;
         if (err < 0)
                 log_warn("checkpoints stay in the history for now: %s", e->msg);
+        for (size_t i = 0; i < x->n; i++)
+                image_unhold(x->app, &x->images[i]);
         for (size_t i = 0; i < x->n && err >= 0; i++)
-                image_release(x->app, x->images[i]);
+                image_release(x->app, x->images[i].id);
         free(x);
 }
 
@@ -173,7 +175,7 @@ void rolling_prune(struct app *app, struct sandbox *s) {
         struct checkpoint *c;
         if (n == 0 || s->life || s->create || s->del)
                 return; /* or the next one finds it so */
-        struct pruning *x = malloc(sizeof *x + n * ID_SIZE);
+        struct pruning *x = malloc(sizeof *x + n * sizeof x->images[0]);
         struct db_batch *b = x ? db_batch_new() : NULL;
         if (!b) {
                 free(x);
@@ -181,9 +183,11 @@ void rolling_prune(struct app *app, struct sandbox *s) {
         }
         *x = (struct pruning){ .app = app };
         for (; x->n < n && (c = oldest(s)); x->n++) {
-                memcpy(x->images[x->n], c->id, ID_SIZE);
+                image_hold(app, &x->images[x->n], c->id);
                 checkpoint_remove(s, c, b);
         }
-        if (db_batch_submit(app->db, b, on_pruned, x) < 0)
-                free(x); /* the rows are there at the next start, and are found to be too many */
+        struct error e = ERROR_INIT;
+        int r = db_batch_submit(app->db, b, on_pruned, x);
+        if (r < 0) /* the rows are there at the next start, and are found to be too many */
+                on_pruned(x, error_errno(&e, r, "could not store the change"), &e);
 }

@@ -90,6 +90,14 @@ struct watch {
 
 static void connect_again(void *arg);
 
+/* A move that has begun and has not taken the connection over yet is told, as cspace-rootd's word would tell it. */
+static void vm_lost(struct watch *w, const char *reason) {
+        if (w->s->life)
+                life_vm_ended(w->s->life, reason);
+        else
+                sandbox_fail(w->app, w->s, reason);
+}
+
 static void watch_lost(struct watch *w) {
         warden_free(w->warden);
         w->warden = NULL;
@@ -99,7 +107,7 @@ static void watch_lost(struct watch *w) {
                 sandbox_log(w->app, w->s, "warn", "warden_lost", "the connection to the warden was lost");
         }
         if (now >= w->give_up_ms) {
-                sandbox_fail(w->app, w->s, "the warden ended");
+                vm_lost(w, "the warden ended");
                 return;
         }
         timer_cancel(w->timer);
@@ -109,7 +117,7 @@ static void watch_lost(struct watch *w) {
 static void on_state(struct watch *w, const char *state, const char *reason) {
         if (strcmp(state, "failed") != 0 && strcmp(state, "exited") != 0)
                 return;
-        sandbox_fail(w->app, w->s, reason[0] ? reason : "the VM ended");
+        vm_lost(w, reason[0] ? reason : "the VM ended");
 }
 
 static void on_event(void *arg, const struct ipc_warden_event *e) {

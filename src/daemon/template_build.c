@@ -594,6 +594,13 @@ int build_reserve(struct app *app, const char *name, struct build **ret, struct 
         return 0;
 }
 
+bool template_build_known(const struct app *app, const char *id) {
+        for (const struct build *bd = app->templates->builds; bd; bd = bd->next)
+                if (strcmp(bd->id, id) == 0)
+                        return true;
+        return false;
+}
+
 bool template_building(const struct app *app, const struct tmpl *t) {
         for (const struct build *bd = app->templates->builds; bd; bd = bd->next)
                 if (bd->tmpl == t)

@@ -26,6 +26,8 @@ struct tmpl *template_add(struct app *app, const char *digest, uint64_t disk_byt
 int template_set_tag(struct app *app, const char *ref, struct tmpl *t, struct db_batch *b, struct tmpl **ret_old);
 /* Whether a build under way has made t and is not done with it. */
 bool template_building(const struct app *app, const struct tmpl *t);
+/* Whether such a build is under way. */
+bool template_build_known(const struct app *app, const char *id);
 void template_builds_free(struct templates *all);
 /* At start: builds that a crash interrupted. */
 void template_builds_interrupted(struct app *app);

@@ -463,8 +463,8 @@ static int by_name(const void *a, const void *b) {
         return memcmp(a, b, ID_SIZE);
 }
 
-static int collect(const struct rootd *r, const char *after, struct buf *out) {
-        int fd = openat(r->dirs.checkpoints, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), res = 0;
+static int collect(const struct rootd *r, const char *after, bool builds, struct buf *out) {
+        int fd = openat(builds ? r->dirs.builds : r->dirs.checkpoints, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), res = 0;
         DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
         if (!d) {
                 (void) fd_close(fd);
@@ -474,7 +474,7 @@ static int collect(const struct rootd *r, const char *after, struct buf *out) {
                 if (id_valid(e->d_name) && strcmp(e->d_name, after) > 0)
                         res = buf_append(out, e->d_name, ID_SIZE);
         (void) closedir(d);
-        for (const struct image *i = r->images; res == 0 && i; i = i->next)
+        for (const struct image *i = r->images; res == 0 && !builds && i; i = i->next)
                 if (!is_there(r, i->name) && strcmp(i->name, after) > 0)
                         res = buf_append(out, i->name, ID_SIZE);
         return res;
@@ -485,7 +485,7 @@ void images_handle(struct rootd *r, const struct ticket *t, const struct ipc_ima
         _cleanup_buf_ struct buf all = BUF_INIT(SIZE_MAX / 2), page = BUF_INIT(sizeof body);
         struct error e = ERROR_INIT;
         size_t n;
-        int res = collect(r, m->after, &all);
+        int res = collect(r, m->after, str_eq(m->what, "builds"), &all);
         char *names = res == 0 ? (char *) (uintptr_t) buf_data(&all) : NULL;
         size_t count = all.len / ID_SIZE;
         if (count > 0 && names)

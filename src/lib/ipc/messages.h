@@ -144,7 +144,8 @@
         X(STR, image, ID_LEN)
 /* Answer: a `placement_list` of images after `after` in order, at most IPC_IMAGES_PAGE; fewer: the last page. */
 #define IPC_IMAGES_FIELDS(X) \
-        X(STR, after, ID_LEN)
+        X(STR, after, ID_LEN) \
+        X(STR, what, 15)      /* "" images, "builds" the folders of builds */
 #define IPC_IMAGES_PAGE 4096
 
 /* Answer: one `placement_list`, newline-separated ids in BLOB. */

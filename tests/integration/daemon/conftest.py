@@ -81,14 +81,14 @@ class Daemon:
                                         stdout=self.log, stderr=self.log)
         until(lambda: os.path.exists(os.path.join(self.run, 'rootd.sock')), what='rootd.sock')
 
-    def start(self, conf='', args=(), wait=True, connected=True):
+    def start(self, conf='', args=(), wait=True, connected=True, fault=None):
         path = os.path.join(self.top, 'conf')
         with open(path, 'w') as f:
             f.write(conf)
         argv = [BINARY, '--config', path, '--run', self.run, '--data', self.data, '--listen', f'127.0.0.1:{self.port}',
                 '--allow-root', '--log-level', 'debug', *args]
         self.proc = subprocess.Popen(argv, stdout=self.log, stderr=self.log, stdin=subprocess.DEVNULL,
-                                     env={**os.environ, 'CSPACE_LOG_FORMAT': 'text'})
+                                     env={**os.environ, 'CSPACE_LOG_FORMAT': 'text', **({'CSPACE_FAULT': fault} if fault else {})})
         if wait:
             until(self.answers, what='api.sock')
         if wait and connected and self.standin:

@@ -17,6 +17,7 @@ A test steers it by JSON lines on RUN/standin.sock:
 """
 import array
 import base64
+import contextlib
 import hashlib
 import json
 import os
@@ -44,6 +45,7 @@ CLIENTS = []
 SILENT = set()
 WRITTEN = [1]
 COMMITTING = set()  # images
+REMOVING = {}  # id -> a lock: a second removal joins the first
 
 
 def new_id():
@@ -72,7 +74,7 @@ class Conn:
     """The serving end of a seqpacket connection."""
 
     def __init__(self, sock, handler):
-        self.sock, self.handler, self.lock = sock, handler, threading.Lock()
+        self.sock, self.handler, self.lock, self.dead = sock, handler, threading.Lock(), False
 
     def send(self, name, seq, flags, **values):
         with self.lock:
@@ -117,14 +119,12 @@ class Conn:
         if name in ('IMAGE_COMMIT', 'IMAGE_REMOVE') and image in COMMITTING:
             self.error(name, seq, 16, 'the image is being made')
             return
+        removing = REMOVING.setdefault(m['id'], threading.Lock()) if name == 'REMOVE' else contextlib.nullcontext()
         try:
             if name == 'IMAGE_COMMIT':
                 COMMITTING.add(image)
-            e = fault(name)
-            if e:
-                self.error(name, seq, e[0], e[1])
-            else:
-                self.handler(self, name, seq, m, fds)
+            with removing:
+                self.work(name, seq, m, fds)
         except TimeoutError:
             pass
         finally:
@@ -132,6 +132,15 @@ class Conn:
                 COMMITTING.discard(image)
             for fd in fds:
                 os.close(fd)
+
+    def work(self, name, seq, m, fds):
+        e = fault(name)
+        if self.dead:  # what was under way died with the program
+            return
+        if e:
+            self.error(name, seq, e[0], e[1])
+        else:
+            self.handler(self, name, seq, m, fds)
 
 
 def listen(path, kind):
@@ -543,7 +552,8 @@ def rootd_request(conn, name, seq, m, fds):
     elif name == 'IMAGE_USAGE':
         conn.reply(name, seq, 'USAGE_INFO', cpu_us=0, memory_bytes=0, disk_bytes=4096, processes=0, written_ns=0)
     elif name == 'IMAGES':
-        conn.reply(name, seq, 'PLACEMENT_LIST', ids='\n'.join(sorted(i for i in {*IMAGES, *COMMITTING} if i > m['after'])))
+        there = BUILDS if m['what'] == 'builds' else {*IMAGES, *COMMITTING}
+        conn.reply(name, seq, 'PLACEMENT_LIST', ids='\n'.join(sorted(i for i in there if i > m['after'])))
     elif name == 'LIST':
         conn.reply(name, seq, 'PLACEMENT_LIST', ids='\n'.join(PLACED))
     elif name == 'VARIANT_COMMIT':
@@ -610,6 +620,7 @@ def steer(m):
         WRITTEN[0] = m['written']
     elif 'drop' in m:
         for c in CLIENTS[:]:
+            c.dead = True
             c.sock.shutdown(socket.SHUT_RDWR)
     elif 'unknown' in m:
         PLACED[m['unknown']] = Sandbox({'id': m['unknown'], 'mode': 'restore', 'digest': ''})
