@@ -84,8 +84,11 @@ int egress_fork(struct app *app, struct sandbox *s, const struct sandbox *of, bo
                 egress_free(e);
                 return error_set(err, -ENOMEM, "out of memory");
         }
-        if (from)
+        if (from) {
+                const char *ca = egress_ca(of); /* the same seed makes the same one; not anew for each copy */
                 memcpy(e->seed, from->seed, sizeof e->seed);
+                e->ca = ca ? strdup(ca) : NULL;
+        }
         e->rules = rules;
         s->egress = e;
         egress_fork_names(s, of);

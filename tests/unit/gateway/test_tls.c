@@ -3,6 +3,7 @@
 /* A TLS connection between a leaf of the authority and a client that trusts a file with its certificate. */
 
 #include <errno.h>
+#include <openssl/pem.h>
 #include <openssl/x509v3.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -274,10 +275,40 @@ static void test_trust_errors(void **state) {
         assert_int_equal(trust_load("/etc/passwd", &t, &e), -ENOENT); /* no certificate in it */
 }
 
+#define ROOTS "/etc/ssl/certs/ca-certificates.crt"
+
+/* The index knows each root of the host by the name by which OpenSSL asks for it. */
+static void every_root_is_found(void **state) {
+        (void) state;
+        struct trust *t;
+        FILE *f = fopen(ROOTS, "re");
+        if (!f)
+                skip();
+        assert_int_equal(trust_load(ROOTS, &t, NULL), 0);
+        SSL_CTX *ctx = SSL_CTX_new(TLS_client_method());
+        assert_int_equal(trust_use(t, ctx, NULL), 0);
+        X509_STORE_CTX *sc = X509_STORE_CTX_new();
+        assert_int_equal(X509_STORE_CTX_init(sc, SSL_CTX_get_cert_store(ctx), NULL, NULL), 1);
+        size_t n = 0;
+        for (X509 *c; (c = PEM_read_X509(f, NULL, NULL, NULL)); n++) {
+                X509_OBJECT *o = X509_STORE_CTX_get_obj_by_subject(sc, X509_LU_X509, X509_get_subject_name(c));
+                assert_non_null(o);
+                assert_int_equal(X509_NAME_cmp(X509_get_subject_name(X509_OBJECT_get0_X509(o)), X509_get_subject_name(c)), 0);
+                X509_OBJECT_free(o);
+                X509_free(c);
+        }
+        assert_int_equal(n, trust_count(t));
+        fclose(f);
+        X509_STORE_CTX_free(sc);
+        SSL_CTX_free(ctx);
+        trust_free(t);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_transfer),   cmocka_unit_test(test_truncated), cmocka_unit_test(test_names),
                 cmocka_unit_test(test_same_again), cmocka_unit_test(test_cache),     cmocka_unit_test(test_trust_errors),
+                cmocka_unit_test(every_root_is_found),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
 }
