@@ -113,6 +113,7 @@ struct life {
         void (*on_canceled)(void *arg);
         void *cancel_arg;
         struct ipc_image_info info;
+        struct ipc_held held;          /* PAUSE, RESUME */
         struct checkpoint *checkpoint; /* being made; of FORK no more than what is to be kept */
         life_image_cb imaged;          /* a CHECKPOINT that is no checkpoint, without an operation */
         void *imaged_arg;
@@ -181,6 +182,8 @@ static json_t *result_of(const struct life *l) {
                 return json_pack("{s:s, s:I, s:I, s:I, s:I}", "checkpoint", l->image, "private_bytes",
                                  (json_int_t) l->info.private_bytes, "written_bytes", (json_int_t) l->info.written_bytes,
                                  "freeze_us", (json_int_t) l->info.freeze_us, "image_us", (json_int_t) l->info.took_us);
+        if (l->verb == SANDBOX_PAUSE || l->verb == SANDBOX_RESUME)
+                return json_pack("{s:I}", "vm_us", (json_int_t) l->held.vm_us);
         if (l->verb != SANDBOX_SUSPEND && l->verb != SANDBOX_STOP)
                 return NULL;
         return json_pack("{s:I, s:I, s:I}", "private_bytes", (json_int_t) l->info.private_bytes, "written_bytes",
@@ -431,6 +434,8 @@ static void on_answer(void *arg, int err, const struct error *e, struct ipc_pack
                 l->step = STEP_COMMIT;
                 take_step(l);
         } else {
+                if (ipc_held_decode(p->body, p->body_n, &l->held) < 0) /* of an older warden */
+                        l->held = (struct ipc_held){ 0 };
                 end(l, verbs[l->verb].to, true);
         }
 }

@@ -87,6 +87,16 @@ static void on_ready(void *arg, int err, const struct error *e, const struct war
         answer(arg, err < 0 ? e : NULL, body, n);
 }
 
+static void on_held(void *arg, int err, const struct error *e) {
+        struct pending *r = arg;
+        struct ipc_held m = { warden_held_us(r->ctl->w) };
+        uint8_t body[16];
+        size_t n = 0;
+        if (err == 0)
+                (void) ipc_held_encode(&m, body, sizeof(body), &n);
+        answer(r, err < 0 ? e : NULL, body, n);
+}
+
 static void on_done(void *arg, int err, const struct error *e) {
         answer(arg, err < 0 ? e : NULL, NULL, 0);
 }
@@ -150,9 +160,9 @@ static void on_hold(struct client *cl, struct ipc_packet *p) {
         if (p->type == IPC_PARK)
                 return warden_park(cl->ctl->w, on_done, r);
         if (p->type == IPC_PAUSE)
-                return warden_pause(cl->ctl->w, on_done, r);
+                return warden_pause(cl->ctl->w, on_held, r);
         if (p->type == IPC_RESUME)
-                return warden_resume(cl->ctl->w, on_done, r);
+                return warden_resume(cl->ctl->w, on_held, r);
         int fd = p->fds[0];
         p->fds[0] = -EBADF;
         warden_save(cl->ctl->w, fd, on_done, r);

@@ -121,6 +121,7 @@ static void on_runs(void *arg, int err, const struct error *e) {
         struct warden *w = arg;
         if (over(w))
                 return;
+        w->hold.took_us = clock_mono_us() - w->hold.asked_us;
         if (err < 0)
                 return finish(w, err, e);
         if (warden_link(w))
@@ -165,6 +166,7 @@ static void on_stopped(void *arg, int err, const struct error *e) {
                 return;
         if (err < 0)
                 return give_up(w, e);
+        w->hold.took_us = clock_mono_us() - w->hold.asked_us;
         warden_set_state(w, WARDEN_PAUSED, "");
         if (w->hold.kind == HOLD_SAVE)
                 return w->vmm->ops->save(w->vmm, w->hold.fd, on_saved, w);
@@ -176,6 +178,7 @@ static void on_stopped(void *arg, int err, const struct error *e) {
 static void stop(struct warden *w) {
         w->hold.waiting = false;
         uv_timer_stop(&w->timer);
+        w->hold.asked_us = clock_mono_us();
         w->vmm->ops->pause(w->vmm, on_stopped, w);
 }
 
@@ -264,6 +267,7 @@ static int begin(struct warden *w, enum hold_kind kind, unsigned cap, int fd, wa
         w->hold.cb = cb;
         w->hold.arg = arg;
         w->hold.fd = fd;
+        w->hold.took_us = 0;
         return 0;
 }
 
@@ -280,7 +284,12 @@ void warden_resume(struct warden *w, warden_done cb, void *arg) {
         if (begin(w, HOLD_RESUME, VMM_CAP_PAUSE, -EBADF, cb, arg) < 0)
                 return;
         /* Also when it runs: the commands may be frozen, if an earlier warden got no further. */
+        w->hold.asked_us = clock_mono_us();
         w->vmm->ops->resume(w->vmm, on_runs, w);
+}
+
+uint64_t warden_held_us(const struct warden *w) {
+        return w->hold.took_us;
 }
 
 void warden_save(struct warden *w, int fd, warden_done cb, void *arg) {

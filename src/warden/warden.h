@@ -51,6 +51,8 @@ void warden_snapshot(struct warden *w, warden_done cb, void *arg);
 void warden_stop(struct warden *w, unsigned timeout_ms, warden_done cb, void *arg);
 /* hold.c. Of a VM in the wanted state already: done. save leaves it paused; takes fd. */
 void warden_pause(struct warden *w, warden_done cb, void *arg);
+/* How long the VMM took for the last pause or resume. */
+uint64_t warden_held_us(const struct warden *w);
 void warden_resume(struct warden *w, warden_done cb, void *arg);
 void warden_save(struct warden *w, int fd, warden_done cb, void *arg);
 /* Ends all processes, forgets the identity and leaves the VM paused: what is made of it now belongs to nobody. */

@@ -22,6 +22,7 @@ struct hold {
         warden_done cb;
         void *arg;
         struct control_call *call;
+        uint64_t asked_us, took_us; /* pause, resume: the VMM's part */
         int fd;         /* HOLD_SAVE */
         bool waiting;   /* resume: for the link; save, park: for the guest to see that its port is closed */
 };

@@ -201,9 +201,11 @@
         X(U32, timeout_ms, 600000)
 
 /* The commands are frozen in the guest (where the agent answers) and the VM stops; RESUME is the way
- * back, with the clock set before the commands go on. Answer: ok, also when it is so already. */
+ * back, with the clock set before the commands go on. Answer: held, also when it is so already. */
 #define IPC_PAUSE_FIELDS(X)
 #define IPC_RESUME_FIELDS(X)
+#define IPC_HELD_FIELDS(X)                                                   \
+        X(U64, vm_us, UINT64_MAX)       /* the VMM's part; 0: there was nothing to do */
 /* As PAUSE, and then the state of the VM's devices is written to the descriptor sent along (write-only, empty; it
  * is IMAGE_BEGIN's). Answer: ok; the VM stays paused. */
 #define IPC_SAVE_FIELDS(X)
@@ -359,7 +361,8 @@
         M(PUBLISHED, published)                  \
         M(TOKEN, token)                          \
         M(PARK, park)                            \
-        M(VARIANT_FREEZE, variant_freeze)
+        M(VARIANT_FREEZE, variant_freeze)       \
+        M(HELD, held)
 
 enum ipc_type {
         IPC_NONE = 0,

@@ -36,6 +36,7 @@ def test_pause_and_resume(host):
     before = counts(h, s)
     r = h.change(s, 'pause')
     assert r['sandbox']['state'] == 'paused' and r['operation']['kind'] == 'pause'
+    assert 0 < r['operation']['result']['vm_us'] < 60_000_000
     r = h.post(f'/v1/sandboxes/{s}/pause')
     assert r.status == 409 and r.json['error']['code'] == 'conflict' and 'is paused' in r.json['error']['message']
     r = h.post(f'/v1/sandboxes/{s}/commands', {'cmd': 'true'})
@@ -78,7 +79,7 @@ def test_suspend_and_restore(host):
     assert op['result']['written_bytes'] <= 1.3 * op['result']['private_bytes']
     left = h.left()
     assert left['run'] == [] and left['disks'] == [] and left['images'] == [op['id']]
-    assert sorted(os.listdir(os.path.join(h.data, 'checkpoints', op['id']))) == ['disk.img', 'mem', 'state']
+    assert sorted(os.listdir(os.path.join(h.data, 'checkpoints', op['id']))) == ['disk.img', 'mem', 'process', 'state']
     time.sleep(2)
     for verb in ('suspend', 'pause', 'resume', 'start'):
         r = h.post(f'/v1/sandboxes/{s}/{verb}')
