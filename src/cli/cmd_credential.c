@@ -443,7 +443,7 @@ const struct command command_credential_add = {
         .details = "It is read from stdin, without its line end, stored encrypted, and never shown again. Sandboxes do not see it: `cspace "
                    "bind` has it added to requests on their way out. A new secret is in use when this returns.\n\n"
                    "  cspace credential add api-token < token.txt\n"
-                   "  cspace credential add --oauth2 https://login.example.com/token --client-id me crm < client-secret.txt\n"
+                   "  cspace credential add --oauth2 https://login.example/token --client-id me crm\n"
                    "  cspace credential add --command vault db-token\n\n"
                    "With --oauth2 or --command what requests get is a token, which is renewed before it expires. Programs for --command lie in the"
                    " folder that cspace.conf(5) names.",

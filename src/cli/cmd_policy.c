@@ -16,6 +16,7 @@
 
 static struct opt_list allow;
 static const char *method;
+static bool removed;
 
 static char *target_of(const char *sandbox, const char *rest) {
         _cleanup_free_ char *id = client_escape(sandbox);
@@ -100,6 +101,38 @@ static int check(struct client *c, int argc, char **argv) {
         return str_eq(member_str(answer, "verdict"), "deny") ? EXIT_DENIED : CLI_OK;
 }
 
+/* --- of a template ------------------------------------------------------------------------------ */
+
+static int of_template(struct client *c, int argc, char **argv) {
+        _cleanup_free_ char *ref = client_escape(argv[0]), *target = mem_printf("/v1/templates/%s/policy", ref);
+        _cleanup_json_ json_t *body = json_object(), *answer = NULL;
+        bool set = argc > 1 || allow.n > 0;
+        struct api_error e;
+        int r;
+
+        if (removed && set)
+                return cli_usage("--remove takes no policy");
+        if (removed)
+                return client_call(c, "DELETE", target, NULL, 0, NULL, &e) < 0 ? api_error_print(&e) : CLI_OK;
+        r = set ? policy_option(body, &allow, argc > 1 ? argv[1] : NULL, &e) : 0;
+        if (r >= 0)
+                r = client_call(c, set ? "PUT" : "GET", target, set ? body : NULL, 0, &answer, &e);
+        if (r < 0)
+                return api_error_print(&e);
+        const json_t *policy = json_object_get(answer, "policy");
+        if (cli()->json)
+                output_json(answer);
+        else if (!set && (!policy || json_is_null(policy)))
+                cli_note("the template has no policy: sandboxes that are created without one reach nothing");
+        else if (!set)
+                print_policy(policy);
+        return CLI_OK;
+}
+
+static int run_of_template(int argc, char **argv) {
+        return client_with(of_template, argc, argv);
+}
+
 static int run_get(int argc, char **argv) {
         return client_with(get, argc, argv);
 }
@@ -145,6 +178,29 @@ const struct command command_policy_set = {
         .command_at = -1,
         .args = { COMPLETE_SANDBOX, COMPLETE_FILE },
         .run = run_set,
+};
+
+static const struct opt opts_template[] = {
+        { "allow", 0, OPT_LIST, &allow, "HOST",
+          "In place of a file: a name, *.SUFFIX, NAME:PORT, an address or @packages. Again for more.", COMPLETE_PRESET, 0, 0 },
+        { "remove", 0, OPT_FLAG, &removed, NULL, "Have none.", COMPLETE_NONE, 0, 0 },
+        OPT_END,
+};
+
+const struct command command_template_policy = {
+        .name = "template policy",
+        .synopsis = "[OPTION...] TEMPLATE [FILE]",
+        .summary = "Print or set what sandboxes of a template may reach that are created without a policy.",
+        .details = "FILE is as for `cspace policy set`. It holds for sandboxes that are created from now on. By NAME[:TAG] it belongs to that "
+                   "name, by digest it counts where the name has none.\n\n"
+                   "  cspace template policy base\n"
+                   "  cspace template policy --allow @packages base",
+        .opts = opts_template,
+        .min_args = 1,
+        .max_args = 2,
+        .command_at = -1,
+        .args = { COMPLETE_TEMPLATE, COMPLETE_FILE },
+        .run = run_of_template,
 };
 
 static const struct opt opts_check[] = {

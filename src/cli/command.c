@@ -49,6 +49,7 @@ const struct command *const command_table[] = {
         &command_template_build,
         &command_template_publish,
         &command_template_ls,
+        &command_template_policy,
         &command_template_rm,
         &command_key_create,
         &command_key_ls,

@@ -7,15 +7,17 @@
 
 #include "api_wait.h"
 #include "app.h"
+#include "audit_store.h"
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "db.h"
+#include "egress.h"
 #include "key.h"
 #include "op.h"
 #include "openapi.h"
 #include "rootd.h"
-#include "sandbox.h"
+#include "sandbox_flow.h"
 #include "template.h"
 #include "warm.h"
 
@@ -80,6 +82,39 @@ static void metrics_sandboxes(struct app *app, struct buf *b) {
         (void) buf_printf(b, "cspace_lost_total %llu\n", (unsigned long long) c->lost);
 }
 
+static void metrics_egress(struct app *app, struct buf *b) {
+        struct audit_stats st;
+        size_t gateways[N_EGRESS_STATES] = { 0 };
+        audit_store_stats(app, &st);
+        for (const struct sandbox *s = sandbox_oldest(app); s; s = s->next)
+                if (s->egress)
+                        gateways[egress_state(s)]++;
+        metric(b, "cspace_gateways", "gauge", "Gateways of sandboxes by state.");
+        for (enum egress_state e = EGRESS_CONNECTING; e < N_EGRESS_STATES; e++)
+                (void) buf_printf(b, "cspace_gateways{state=\"%s\"} %zu\n", egress_state_name(e), gateways[e]);
+        metric(b, "cspace_egress_total", "counter", "What sandboxes asked for, by kind and verdict.");
+        for (enum audit_kind k = AUDIT_DNS; k < N_AUDIT_KINDS; k++)
+                for (int v = 0; v < 2; v++)
+                        (void) buf_printf(b, "cspace_egress_total{kind=\"%s\",verdict=\"%s\"} %llu\n", audit_kind_name(k), v ? "allow" : "deny",
+                                          (unsigned long long) st.tally.verdicts[k][v]);
+        metric(b, "cspace_egress_denied_total", "counter", "What was denied, by reason.");
+        for (enum policy_reason i = 0; i < N_POLICY_REASONS; i++)
+                (void) buf_printf(b, "cspace_egress_denied_total{reason=\"%s\"} %llu\n", policy_reason_name(i),
+                                  (unsigned long long) st.tally.denied[i]);
+        metric(b, "cspace_egress_bytes_total", "counter", "Bytes of connections that have ended, from (out) and to (in) sandboxes.");
+        (void) buf_printf(b, "cspace_egress_bytes_total{direction=\"out\"} %llu\n", (unsigned long long) st.tally.bytes_out);
+        (void) buf_printf(b, "cspace_egress_bytes_total{direction=\"in\"} %llu\n", (unsigned long long) st.tally.bytes_in);
+        metric(b, "cspace_audit_records_total", "counter", "Records by what became of them.");
+        (void) buf_printf(b, "cspace_audit_records_total{result=\"stored\"} %llu\n", (unsigned long long) st.records);
+        (void) buf_printf(b, "cspace_audit_records_total{result=\"refused\"} %llu\n", (unsigned long long) st.bad);
+        (void) buf_printf(b, "cspace_audit_records_total{result=\"lost\"} %llu\n", (unsigned long long) st.lost);
+        metric(b, "cspace_audit_bytes", "gauge", "Bytes of records on disk.");
+        (void) buf_printf(b, "cspace_audit_bytes %llu\n", (unsigned long long) st.bytes);
+        metric(b, "cspace_tokens_total", "counter", "Tokens of credentials that were asked for, by result.");
+        (void) buf_printf(b, "cspace_tokens_total{result=\"succeeded\"} %llu\n", (unsigned long long) app->counters.tokens);
+        (void) buf_printf(b, "cspace_tokens_total{result=\"failed\"} %llu\n", (unsigned long long) app->counters.tokens_failed);
+}
+
 static void metrics(struct api_req *r) {
         struct app *app = r->app;
         _cleanup_buf_ struct buf b = BUF_INIT(METRICS_MAX);
@@ -87,6 +122,7 @@ static void metrics(struct api_req *r) {
         unsigned ops[OP_STATE_MAX_] = { 0 };
         struct tmpl *all[TEMPLATE_MAX];
         metrics_sandboxes(app, &b);
+        metrics_egress(app, &b);
         for (const struct op *o = op_newest(app); o; o = o->prev)
                 ops[o->state]++;
         metric(&b, "cspace_operations", "gauge", "Operations that are kept, by state.");

@@ -44,7 +44,7 @@ struct e2b; /* owned by e2b.c */
 
 /* Since the start, for /metrics. */
 struct app_counters {
-        uint64_t creates, creates_failed, creates_warm, create_us, deletes, lost;
+        uint64_t creates, creates_failed, creates_warm, create_us, deletes, lost, tokens, tokens_failed;
 };
 
 struct app {

@@ -68,6 +68,27 @@ struct audit_store {
 
 /* ---- the thread ---------------------------------------------------------------------------- */
 
+static void tally_one(struct audit_tally *t, const struct audit *a) {
+        uint64_t n = 1 + a->repeated % INT32_MAX;
+        t->verdicts[a->kind][a->allow] += n;
+        if (!a->allow)
+                t->denied[a->reason] += n;
+        if (a->kind == AUDIT_CONNECT) { /* which has those of its requests in it */
+                t->bytes_out += a->bytes_out;
+                t->bytes_in += a->bytes_in;
+        }
+}
+
+static void tally_add(struct audit_tally *to, const struct audit_tally *t) {
+        for (size_t k = 0; k < N_AUDIT_KINDS; k++)
+                for (size_t v = 0; v < 2; v++)
+                        to->verdicts[k][v] += t->verdicts[k][v];
+        for (size_t i = 0; i < N_POLICY_REASONS; i++)
+                to->denied[i] += t->denied[i];
+        to->bytes_out += t->bytes_out;
+        to->bytes_in += t->bytes_in;
+}
+
 static void count_use(struct audit_uses *u, const struct audit *a) {
         size_t i = 0;
         if (!a->allow || !a->binding[0])
@@ -94,8 +115,10 @@ size_t audit_normalise(const char *id, const void *lines, size_t n, struct buf *
                                 (void) str_copy(a.sandbox, sizeof a.sandbox, id);
                                 fine = audit_json(&a, out) == 0;
                         }
-                        if (fine)
+                        if (fine) {
                                 count_use(uses, &a);
+                                tally_one(&uses->tally, &a);
+                        }
                         good += fine;
                         bad += !fine;
                 }
@@ -122,6 +145,9 @@ static void append(struct audit_store *a, struct job *j, struct audit_stats *add
         add->bad += audit_normalise(j->id, j->lines, j->n, &out, &good, &j->uses);
         j->err = audit_log_append(a->log, j->id, buf_data(&out), out.len, &j->e);
         add->records += j->err >= 0 ? good : 0;
+        add->lost += j->dropped;
+        if (j->err >= 0)
+                tally_add(&add->tally, &j->uses.tally);
 }
 
 static int by_id(const void *a, const void *b) {
@@ -182,6 +208,8 @@ static void thread_main(void *arg) {
                 uv_mutex_lock(&a->lock);
                 a->stats.records += add.records;
                 a->stats.bad += add.bad;
+                a->stats.lost += add.lost;
+                tally_add(&a->stats.tally, &add.tally);
                 a->stats.bytes = add.bytes;
                 *a->finished_end = group;
                 while (*a->finished_end)

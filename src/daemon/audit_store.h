@@ -14,6 +14,7 @@
 
 #include "audit_read.h"
 #include "base/error.h"
+#include "policy/audit.h"
 
 struct app;
 struct audit_store;
@@ -45,8 +46,17 @@ struct audit_watch;
 int audit_store_watch(struct app *app, const char *id, void (*fn)(void *arg, bool ended), void *arg, struct audit_watch **ret);
 void audit_store_unwatch(struct audit_watch *w); /* NULL is fine */
 
+/* What records say, for /metrics; a gateway may lie about its own. */
+struct audit_tally {
+        uint64_t verdicts[N_AUDIT_KINDS][2]; /* denied, allowed; repeated ones too */
+        uint64_t denied[N_POLICY_REASONS];
+        uint64_t bytes_out, bytes_in;        /* of connections */
+};
+
 struct audit_stats {
         uint64_t records, bad, bytes; /* written; refused for their form; on disk */
+        uint64_t lost;                /* for which gateways had no room */
+        struct audit_tally tally;
 };
 void audit_store_stats(struct app *app, struct audit_stats *ret);
 
@@ -57,6 +67,7 @@ struct audit_uses {
                 uint64_t n;
         } at[AUDIT_USES_MAX];
         size_t n;
+        struct audit_tally tally; /* of the same records */
 };
 
 /* For tests: what is written for lines that a gateway sent. Returns how many were bad. */

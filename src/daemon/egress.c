@@ -376,12 +376,20 @@ const char *egress_ca(const struct sandbox *s) {
         return e->ca;
 }
 
-json_t *egress_to_json(const struct sandbox *s) {
+enum egress_state egress_state(const struct sandbox *s) {
+        return s->egress ? s->egress->state : EGRESS_OFF;
+}
+
+const char *egress_state_name(enum egress_state e) {
         static const char *const names[N_EGRESS_STATES] = { "off", "connecting", "active", "refused", "away" };
+        return names[e];
+}
+
+json_t *egress_to_json(const struct sandbox *s) {
         const struct egress *e = s->egress;
         if (!e)
-                return json_pack("{s:s, s:i}", "state", names[EGRESS_OFF], "rules", 0);
+                return json_pack("{s:s, s:i}", "state", egress_state_name(EGRESS_OFF), "rules", 0);
         bool reason = e->state == EGRESS_REFUSED || e->state == EGRESS_AWAY;
-        return json_pack("{s:s, s:I, s:s*}", "state", names[e->state], "rules", (json_int_t) e->rules, "reason",
+        return json_pack("{s:s, s:I, s:s*}", "state", egress_state_name(e->state), "rules", (json_int_t) e->rules, "reason",
                          reason && str_is_utf8(e->reason, strlen(e->reason)) ? e->reason : NULL);
 }

@@ -23,6 +23,8 @@
 #include "ipc/messages.h"
 #include "sandbox.h"
 
+enum egress_state { EGRESS_OFF, EGRESS_CONNECTING, EGRESS_ACTIVE, EGRESS_REFUSED, EGRESS_AWAY, N_EGRESS_STATES };
+
 struct app;
 struct db_batch;
 struct egress;
@@ -78,6 +80,8 @@ void egress_give_secret(struct sandbox *s, const char *credential);
 /* Audit records say that a binding was used so often. */
 void egress_count_use(struct app *app, const char *id, const char *binding, uint64_t n);
 
+enum egress_state egress_state(const struct sandbox *s); /* OFF without one */
+const char *egress_state_name(enum egress_state e);
 /* {"state","rules",...} for people and clients; no secrets. */
 json_t *egress_to_json(const struct sandbox *s);
 /* The certificate that the guest has to trust, PEM; NULL: there is none (POOLED, no memory). */

@@ -8,8 +8,6 @@
 #include "ipc/ipc.h"
 #include "timer.h"
 
-enum egress_state { EGRESS_OFF, EGRESS_CONNECTING, EGRESS_ACTIVE, EGRESS_REFUSED, EGRESS_AWAY, N_EGRESS_STATES };
-
 struct egress_waiter {
         struct egress_waiter *next;
         struct egress *egress;

@@ -112,6 +112,7 @@ static void failed(struct provider *p, int err, const struct error *e) {
                 if (egress_needs(s, credential_name(p->c)))
                         sandbox_log(p->app, s, "error", "credential_failed", "credential \"%s\": no token: %s", credential_name(p->c), e->msg);
         p->failures++;
+        p->app->counters.tokens_failed++;
         wait_ms(p, pause);
         tell_waiters(p, err, e);
 }
@@ -128,6 +129,7 @@ static void succeeded(struct provider *p, const char *secret, uint64_t seconds) 
         if (p->failures)
                 log_info("credential \"%s\": there is a token again", credential_name(p->c));
         p->failures = 0;
+        p->app->counters.tokens++;
         p->reason[0] = '\0';
         margin = margin > PROVIDER_MARGIN_MAX_MS ? PROVIDER_MARGIN_MAX_MS : margin;
         wait_ms(p, life - margin < PROVIDER_PAUSE_MIN_MS ? PROVIDER_PAUSE_MIN_MS : life - margin);

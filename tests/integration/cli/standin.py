@@ -176,6 +176,7 @@ class Standin:
         self.templates, self.keys, self.logs = [], [], []
         self.audit, self.audit_query, self.egress = [], None, 'active'
         self.credentials = {}
+        self.template_policy = None
         self.requests = []          # (method, target, headers)
         self.idempotent = {}
         self.writers = set()
@@ -325,6 +326,15 @@ class Standin:
             return await self.sandbox_route(method, parts[2:], query, body, headers)
         if name == 'GET operations':
             return await self.operation_route(parts[2:], query)
+        if parts[1] == 'templates' and parts[3:] == ['policy']:
+            if parts[2] not in ('base', 'base:latest'):
+                raise Refused(404, 'template_not_found', f'template "{parts[2]}" does not exist')
+            if method == 'PUT':
+                self.template_policy = json.loads(body)
+            elif method == 'DELETE':
+                self.template_policy = None
+                return 204, None
+            return 200, {'template': 'base:latest', 'digest': 'a' * 64, 'policy': self.template_policy}
         if name == 'GET templates' and parts[2:]:
             if parts[2] not in ('base', 'base:latest'):
                 raise Refused(404, 'template_not_found', f'template "{parts[2]}" does not exist')

@@ -394,7 +394,7 @@ def test_completion(cli, server, sandbox, tmp_path, monkeypatch):
     os.mkdir(f'{server.files}/srv')
     assert set(complete(cli, '')) == {n.split()[0] for n in commands(cli)}
     assert complete(cli, 'te') == ['template']
-    assert complete(cli, 'template', '') == ['build', 'publish', 'ls', 'rm']
+    assert complete(cli, 'template', '') == ['build', 'publish', 'ls', 'policy', 'rm']
     assert complete(cli, 'info', '') == [sandbox]
     assert complete(cli, 'exec', '-u', 'root', sandbox[:3]) == [sandbox]
     assert complete(cli, 'exec', sandbox, 'x') == []

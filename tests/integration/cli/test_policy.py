@@ -137,3 +137,20 @@ def test_completion(cli, sandbox):
     assert complete(cli, 'audit', '') == [sandbox]
     assert complete(cli, 'run', '--allow', '') == ['@packages']
     assert '--verdict' in complete(cli, 'audit', '--v')
+
+
+def test_of_a_template(cli, server, tmp_path):
+    r = cli('template', 'policy', 'base')
+    assert (r.returncode, r.stdout) == (0, b'') and b'reach nothing' in r.stderr
+    assert cli('template', 'policy', '--allow', '@packages', '--allow', 'a.example', 'base').returncode == 0
+    assert server.template_policy == {'allow': ['@packages', 'a.example']}
+    policy = {'rules': [{'action': 'allow', 'hosts': ['b.example']}]}
+    path = tmp_path / 'policy.json'
+    path.write_text(json.dumps(policy))
+    assert cli('template', 'policy', 'base', str(path)).returncode == 0
+    assert server.template_policy in (policy, {'policy': policy})
+    server.template_policy = policy
+    assert json.loads(cli('template', 'policy', 'base').stdout) == policy
+    assert cli('template', 'policy', '--remove', 'base', str(path)).returncode == 2
+    assert cli('template', 'policy', '--remove', 'base').returncode == 0 and server.template_policy is None
+    assert cli('template', 'policy', 'nope').returncode == 125

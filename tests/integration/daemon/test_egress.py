@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Policies and the connection to the gateway, with a stand-in for the gateway."""
 import base64
+import json
 import os
 import sqlite3
 import threading
@@ -348,3 +349,23 @@ def test_e2b_change(ready):
     assert ready.request('PUT', path, {}).status == 204  # omitted: none
     assert rules(ready, ident) == [] and 'allowOut' not in ready.get(f'/sandboxes/{ident}').json['network']
     assert ready.request('PUT', '/sandboxes/' + 'a' * 26 + '/network', {}).status == 404
+
+
+def test_metrics(ready):
+    def metrics():
+        text = ready.get('/metrics').body.decode()
+        return {k: float(v) for k, v in (line.rsplit(' ', 1) for line in text.splitlines() if line and line[0] != '#')}
+    s = ready.create(policy=ALLOW)
+    active(ready, s['id'])
+    before = metrics()
+    assert before['cspace_gateways{state="active"}'] == 1 and before['cspace_egress_denied_total{reason="no_rule"}'] == 0
+    record = {'time': '2026-01-02T03:04:05.000Z', 'kind': 'connect', 'verdict': 'allow', 'rule': 'r', 'reason': 'rule', 'bytes_out': 10, 'bytes_in': 20}
+    lines = [record, {**record, 'kind': 'request'}, {**record, 'kind': 'dns', 'verdict': 'deny', 'reason': 'no_rule', 'repeated': 4}, {'nonsense': 1}]
+    assert gateway(ready, s['id'], audit=[json.dumps(x) for x in lines], dropped=3)['answer'] is None
+    after = metrics()
+    assert after['cspace_egress_total{kind="connect",verdict="allow"}'] == 1 and after['cspace_egress_total{kind="request",verdict="allow"}'] == 1
+    assert after['cspace_egress_total{kind="dns",verdict="deny"}'] == 5 == after['cspace_egress_denied_total{reason="no_rule"}']
+    assert after['cspace_egress_bytes_total{direction="out"}'] == 10 and after['cspace_egress_bytes_total{direction="in"}'] == 20
+    assert (after['cspace_audit_records_total{result="refused"}'], after['cspace_audit_records_total{result="lost"}']) == (1, 3)
+    gateway(ready, s['id'], close=True)
+    until(lambda: metrics()['cspace_gateways{state="away"}'] == 1, what='away')

@@ -219,6 +219,9 @@ static void normalising(void **state) {
         assert_int_equal(uses.n, 1);
         assert_string_equal(uses.at[0].binding, "b1");
         assert_int_equal(uses.at[0].n, 3);
+        assert_int_equal(uses.tally.verdicts[AUDIT_CONNECT][true], 3);
+        assert_int_equal(uses.tally.verdicts[AUDIT_DNS][false], 1);
+        assert_int_equal(uses.tally.denied[REASON_NO_RULE], 1);
         assert_int_equal(good, 2);
         const char *text = buf_str(&out);
         assert_non_null(strstr(text, "\"sandbox\":\"" A "\""));
