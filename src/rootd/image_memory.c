@@ -72,30 +72,6 @@ static int find_mapping(int proc, uint64_t bytes, struct mapping *ret, struct er
         return r;
 }
 
-static int read_at(int fd, void *data, size_t n, uint64_t at) {
-        for (size_t got = 0; got < n;) {
-                ssize_t r = pread(fd, (char *) data + got, n - got, (off_t) (at + got));
-                if (r < 0 && errno == EINTR)
-                        continue;
-                if (r <= 0)
-                        return r < 0 ? -errno : -EIO;
-                got += (size_t) r;
-        }
-        return 0;
-}
-
-static int write_at(int fd, const void *data, size_t n, uint64_t at) {
-        for (size_t put = 0; put < n;) {
-                ssize_t r = pwrite(fd, (const char *) data + put, n - put, (off_t) (at + put));
-                if (r < 0 && errno == EINTR)
-                        continue;
-                if (r <= 0)
-                        return r < 0 ? -errno : -EIO;
-                put += (size_t) r;
-        }
-        return 0;
-}
-
 struct copy {
         struct image_runs *runs; /* NULL: not wanted */
         int mem, pagemap, out;
@@ -121,7 +97,7 @@ static void keep_run(struct image_runs *r, uint64_t address, uint64_t offset, ui
 
 /* The private pages of one piece, run by run. */
 static int copy_piece(struct copy *c, uint64_t at, size_t pages, struct error *err) {
-        int r = read_at(c->pagemap, c->entries, pages * sizeof c->entries[0], (c->start + at) / PAGE * sizeof c->entries[0]);
+        int r = fd_pread_all(c->pagemap, c->entries, pages * sizeof c->entries[0], (c->start + at) / PAGE * sizeof c->entries[0]);
         if (r < 0)
                 return error_errno(err, r, "cannot see which pages are the VM's own");
         for (size_t i = 0; i < pages;) {
@@ -133,10 +109,10 @@ static int copy_piece(struct copy *c, uint64_t at, size_t pages, struct error *e
                         continue;
                 }
                 uint64_t from = at + i * PAGE;
-                r = read_at(c->mem, c->data, n * PAGE, c->start + from);
+                r = fd_pread_all(c->mem, c->data, n * PAGE, c->start + from);
                 if (r < 0)
                         return error_errno(err, r, "cannot read the VM's memory");
-                r = write_at(c->out, c->data, n * PAGE, from);
+                r = fd_pwrite_all(c->out, c->data, n * PAGE, from);
                 if (r < 0)
                         return error_errno(err, r, "cannot write the VM's memory");
                 if (c->runs)

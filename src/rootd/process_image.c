@@ -104,30 +104,6 @@ static int parse_mapping(const char *line, struct mapping *m) {
         return 0;
 }
 
-static int read_at(int fd, void *data, size_t n, uint64_t at) {
-        for (size_t got = 0; got < n;) {
-                ssize_t r = pread(fd, (char *) data + got, n - got, (off_t) (at + got));
-                if (r < 0 && errno == EINTR)
-                        continue;
-                if (r <= 0)
-                        return r < 0 ? -errno : -EIO;
-                got += (size_t) r;
-        }
-        return 0;
-}
-
-static int write_at(int fd, const void *data, size_t n, uint64_t at) {
-        for (size_t put = 0; put < n;) {
-                ssize_t r = pwrite(fd, (const char *) data + put, n - put, (off_t) (at + put));
-                if (r < 0 && errno == EINTR)
-                        continue;
-                if (r <= 0)
-                        return r < 0 ? -errno : -EIO;
-                put += (size_t) r;
-        }
-        return 0;
-}
-
 static int add_map(struct saving *s, uint64_t start, uint64_t end, uint64_t offset, uint32_t prot, uint32_t kind, struct error *err) {
         struct procimage_head *h = s->head;
         struct procimage_map *last = h->n_maps ? &h->maps[h->n_maps - 1] : NULL;
@@ -150,7 +126,7 @@ static bool is_zero(const uint8_t *p) {
 
 /* Pages [at, at + n) of the process, without those that are zero, to the file at `to`. */
 static int write_pages(struct saving *s, uint64_t at, size_t n, uint64_t to, struct error *err) {
-        int r = read_at(s->mem, s->data, n * PAGE, at);
+        int r = fd_pread_all(s->mem, s->data, n * PAGE, at);
         if (r < 0)
                 return error_errno(err, r, "cannot read the VM's process");
         for (size_t i = 0; i < n;) {
@@ -158,7 +134,7 @@ static int write_pages(struct saving *s, uint64_t at, size_t n, uint64_t to, str
                 while (i + run < n && !is_zero(s->data + (i + run) * PAGE))
                         run++;
                 if (run > 0) {
-                        r = write_at(s->out, s->data + i * PAGE, run * PAGE, to + i * PAGE);
+                        r = fd_pwrite_all(s->out, s->data + i * PAGE, run * PAGE, to + i * PAGE);
                         if (r < 0)
                                 return error_errno(err, r, "cannot write the image of the VM's process");
                         s->written += run * PAGE;
@@ -169,7 +145,7 @@ static int write_pages(struct saving *s, uint64_t at, size_t n, uint64_t to, str
 }
 
 static int read_entries(struct saving *s, uint64_t at, size_t pages, struct error *err) {
-        int r = read_at(s->pagemap, s->entries, pages * sizeof s->entries[0], at / PAGE * sizeof s->entries[0]);
+        int r = fd_pread_all(s->pagemap, s->entries, pages * sizeof s->entries[0], at / PAGE * sizeof s->entries[0]);
         return r < 0 ? error_errno(err, r, "cannot see the VM's pages") : 0;
 }
 
@@ -213,9 +189,9 @@ static int save_thawed(struct saving *s, const struct mapping *m, struct error *
                                 run++;
                         uint64_t from = at + i * PAGE;
                         if (run > 0) {
-                                r = read_at(s->mem, s->data, run * PAGE, from);
+                                r = fd_pread_all(s->mem, s->data, run * PAGE, from);
                                 if (r == 0)
-                                        r = write_at(s->out, s->data, run * PAGE, m->offset + (from - m->start));
+                                        r = fd_pwrite_all(s->out, s->data, run * PAGE, m->offset + (from - m->start));
                                 if (r < 0)
                                         return error_errno(err, r, "cannot write the image of the VM's process");
                                 s->written += run * PAGE;
@@ -563,7 +539,7 @@ static int save_all(struct saving *s, const char *host, struct error *err) {
                 keep_base(s);
         if (r == 0 && ftruncate(s->out, (off_t) s->end) < 0)
                 r = error_errno(err, errno, "cannot write the image of the VM's process");
-        if (r == 0 && write_at(s->out, h, sizeof *h, 0) < 0)
+        if (r == 0 && fd_pwrite_all(s->out, h, sizeof *h, 0) < 0)
                 r = error_errno(err, errno, "cannot write the image of the VM's process");
         return r;
 }

@@ -66,6 +66,30 @@ int fd_write_all(int fd, const void *data, size_t n, struct error *err) {
         return 0;
 }
 
+int fd_pread_all(int fd, void *data, size_t n, uint64_t at) {
+        for (size_t got = 0; got < n;) {
+                ssize_t r = pread(fd, (char *) data + got, n - got, (off_t) (at + got));
+                if (r < 0 && errno == EINTR)
+                        continue;
+                if (r <= 0)
+                        return r < 0 ? -errno : -EIO;
+                got += (size_t) r;
+        }
+        return 0;
+}
+
+int fd_pwrite_all(int fd, const void *data, size_t n, uint64_t at) {
+        for (size_t put = 0; put < n;) {
+                ssize_t r = pwrite(fd, (const char *) data + put, n - put, (off_t) (at + put));
+                if (r < 0 && errno == EINTR)
+                        continue;
+                if (r <= 0)
+                        return r < 0 ? -errno : -EIO;
+                put += (size_t) r;
+        }
+        return 0;
+}
+
 int fd_open_beneath(int dirfd, const char *path, int flags, mode_t mode, struct error *err) {
         struct open_how how = {
                 .flags = (uint64_t) (unsigned) (flags | O_CLOEXEC),

@@ -23,6 +23,9 @@ int fd_cloexec(int fd, int on, struct error *err);
 
 /* Writes all n bytes (restarting on EINTR; blocking descriptors only). */
 int fd_write_all(int fd, const void *data, size_t n, struct error *err);
+/* All n bytes at that offset, without moving the file's own. 0 or a negative errno; -EIO where the file ends before. */
+int fd_pread_all(int fd, void *data, size_t n, uint64_t at);
+int fd_pwrite_all(int fd, const void *data, size_t n, uint64_t at);
 
 /*
  * Opens path beneath dirfd with openat2(RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS |

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/fd.h"
@@ -127,6 +128,20 @@ static void stealing(void **state) {
         assert_int_equal(fd_close(-1), -EBADF);
 }
 
+static void at_an_offset(void **state) {
+        (void) state;
+        char got[4] = "";
+        _cleanup_fd_ int fd = memfd_create("at", MFD_CLOEXEC);
+        assert_true(fd >= 0);
+        assert_int_equal(fd_pwrite_all(fd, "abcd", 4, 6), 0);
+        assert_int_equal(lseek(fd, 0, SEEK_CUR), 0);
+        assert_int_equal(fd_pread_all(fd, got, 4, 6), 0);
+        assert_memory_equal(got, "abcd", 4);
+        assert_int_equal(fd_pread_all(fd, got, 4, 7), -EIO);
+        assert_int_equal(fd_pread_all(fd, got, 0, 100), 0);
+        assert_int_equal(fd_pread_all(-1, got, 1, 0), -EBADF);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(beneath_refuses_escapes),
@@ -134,6 +149,7 @@ int main(void) {
                 cmocka_unit_test(make_and_remove_trees),
                 cmocka_unit_test(trees_of_any_depth_are_removed),
                 cmocka_unit_test(stealing),
+                cmocka_unit_test(at_an_offset),
         };
         return cmocka_run_group_tests(tests, set_up, tear_down);
 }
