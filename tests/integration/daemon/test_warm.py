@@ -55,6 +55,7 @@ def test_one_is_lost(pool):
 
 def test_restart(pool):
     before = set(pool.placed())
+    assert pool.post('/v1/keys', {'name': 'later'}).status == 201  # durable, and so is what was written before: their rows
     pool.kill()
     pool.start(conf='[pool]\nwarm = base=3\n')
     until(lambda: warm(pool) == 3, what='a full pool')
