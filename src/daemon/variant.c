@@ -43,6 +43,7 @@
 
 #define MAKING_MAX 2 /* at one time: each is a whole VM booting */
 #define TRIES_MAX 3
+#define FREEZES_MAX 2
 #define PLACE_TIMEOUT_MS 120000
 #define BOOT_TIMEOUT_MS 180000
 #define SNAPSHOT_TIMEOUT_MS 300000
@@ -90,7 +91,8 @@ struct making {
         unsigned tries;
         bool asked;        /* cspace-rootd owes an answer */
         bool committed;
-        bool frozen;       /* it was tried, with or without success */
+        unsigned freezes;  /* tries */
+        bool refreeze;     /* the last one met what another may not meet */
         bool abandoned;    /* nobody waits for it any more: it ends as soon as it can */
         bool over;         /* finish() is at work */
         bool retry;        /* the failure is one that another boot may not meet */
@@ -242,8 +244,9 @@ static void on_cleared(void *arg) {
                 finish(m, m->err, &m->e);
                 return;
         }
-        if (!m->frozen && str_eq(m->v->engine, "qemu-tcg") && m->app->conf.process_images) {
-                m->frozen = true;
+        if ((m->freezes == 0 || m->refreeze) && str_eq(m->v->engine, "qemu-tcg") && m->app->conf.process_images) {
+                m->freezes++;
+                m->refreeze = false;
                 freeze(m);
                 return;
         }
@@ -273,9 +276,12 @@ static void clear(struct making *m) {
 static void fail(struct making *m, int err, const char *why) {
         if (m->app->stopping || m->stage == CLEAR || m->stage == ROW)
                 return;
-        if (m->frozen) {
+        if (m->freezes > 0) {
                 struct error e = ERROR_INIT;
-                (void) error_set(&e, err, "it stays without the image of a process (%s): %s", stages[m->stage].text, why);
+                m->refreeze = m->freezes < FREEZES_MAX && err != -EOPNOTSUPP && err != -ENOSPC;
+                (void) error_set(&e, err, "%s (%s): %s",
+                                 m->refreeze ? "the image of its process is tried once more" : "it stays without the image of a process",
+                                 stages[m->stage].text, why);
                 tell_log(m, e.msg);
                 if (!m->asked)
                         clear(m);
