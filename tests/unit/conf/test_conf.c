@@ -185,10 +185,39 @@ static void options_set_one_key(void **state) {
                              "/aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", &e) < 0);
 }
 
+static void credentials(void **state) {
+        static const char text[] = "[credentials]\n"
+                                   "commands = /srv/commands\n"
+                                   "user = vault-agent\n"
+                                   "open = 10.1.0.0/16 192.0.2.7\n"
+                                   "timeout = 5s\n";
+        static const char *const bad[] = { "commands = relative", "commands =", "user = a b", "user = -x", "user = ../x", "open = x", "open = 0.0.0.0/0",
+                                           "timeout = 0", "timeout = 1h", "command = /x" };
+        struct conf c;
+        struct error e = ERROR_INIT;
+
+        (void) state;
+        conf_defaults(&c);
+        assert_string_equal(c.token_commands, "/etc/cspace/credentials.d");
+        assert_string_equal(c.token_user, "");
+        assert_int_equal(c.token_timeout_s, 30);
+        assert_int_equal(conf_parse(&c, text, "t.conf", &e), 0);
+        assert_string_equal(c.token_commands, "/srv/commands");
+        assert_string_equal(c.token_user, "vault-agent");
+        assert_string_equal(c.token_open, "10.1.0.0/16 192.0.2.7");
+        assert_int_equal(c.token_timeout_s, 5);
+        for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+                char line[128];
+                (void) snprintf(line, sizeof line, "[credentials]\n%s\n", bad[i]);
+                assert_true(conf_parse(&c, line, "t.conf", &e) < 0);
+        }
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(defaults_are_complete),
                 cmocka_unit_test(reads_a_file),
+                cmocka_unit_test(credentials),
                 cmocka_unit_test(says_what_is_wrong_and_where),
                 cmocka_unit_test(refuses_a_long_line),
                 cmocka_unit_test(missing_file_is_the_default_only_when_not_named),
