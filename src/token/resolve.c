@@ -13,6 +13,7 @@
 
 #define TRY_MS 2000
 #define TRIES 3
+#define SOCKETS_MAX 8 /* one question, to one server after the other, by UDP or TCP; the macros do not bear 16 */
 
 /* ---- which may be dialled ------------------------------------------------------------------- */
 
@@ -74,11 +75,11 @@ static void on_answer(void *arg, int status, int timeouts, unsigned char *data, 
 
 static void wait_for(ares_channel channel, const struct answer *a, uint64_t until_ms) {
         while (!a->done && clock_mono_ms() < until_ms) {
-                ares_socket_t socks[ARES_GETSOCK_MAXNUM];
-                struct pollfd p[ARES_GETSOCK_MAXNUM];
-                int mask = ares_getsock(channel, socks, ARES_GETSOCK_MAXNUM);
+                ares_socket_t socks[SOCKETS_MAX];
+                struct pollfd p[SOCKETS_MAX];
+                int mask = ares_getsock(channel, socks, SOCKETS_MAX);
                 nfds_t n = 0;
-                for (int i = 0; i < ARES_GETSOCK_MAXNUM; i++)
+                for (int i = 0; i < SOCKETS_MAX; i++)
                         if (ARES_GETSOCK_READABLE(mask, i) || ARES_GETSOCK_WRITABLE(mask, i))
                                 p[n++] = (struct pollfd){ .fd = socks[i],
                                                           .events = (short) ((ARES_GETSOCK_READABLE(mask, i) ? POLLIN : 0) |

@@ -51,7 +51,7 @@ static void hostile(void **state) {
         static const char *const bad[] = {
                 "\n", "token\n", "token \n", "token 1\n", "token 0 8\nabcdefgh\n", "token 9999999 8\nabcdefgh\n", "token -1 8\nabcdefgh\n",
                 "token 60 7\nabcdefg\n", "token 60 8193\nx\n", "token 60 99999999999999999999\nabcdefgh\n", "token 60  8\nabcdefgh\n",
-                "token 60 8\nabcd fgh\n", "token 60 8\nabcd\x7f" "fgh\n", "token 60 8 \nabcdefgh\n", "error two\nlines\n", "error \x1b[1m\n",
+                "token 60 8\nabcd fgh\n", "token 60 8\nabcd\177fgh\n", "token 60 8 \nabcdefgh\n", "error two\nlines\n", "error \x1b[1m\n",
                 "error \xc3\xa9\n", "errors\n", "Token 60 8\nabcdefgh\n",
         };
         char secret[BINDING_SECRET_MAX + 1];
