@@ -88,8 +88,13 @@ static inline long call6(long nr, long a, long b, long c, long d, long e, long f
         return r;
 }
 
-#define CALL(nr, a, b, c, d, e, f, ...) call6(__NR_##nr, (long) (a), (long) (b), (long) (c), (long) (d), (long) (e), (long) (f))
-#define SYS(nr, ...) CALL(nr, __VA_ARGS__ __VA_OPT__(,) 0, 0, 0, 0, 0, 0)
+#define L(x) ((long) (x))
+#define SYS1(nr, a) call6(__NR_##nr, L(a), 0, 0, 0, 0, 0)
+#define SYS2(nr, a, b) call6(__NR_##nr, L(a), L(b), 0, 0, 0, 0)
+#define SYS3(nr, a, b, c) call6(__NR_##nr, L(a), L(b), L(c), 0, 0, 0)
+#define SYS4(nr, a, b, c, d) call6(__NR_##nr, L(a), L(b), L(c), L(d), 0, 0)
+#define SYS5(nr, a, b, c, d, e) call6(__NR_##nr, L(a), L(b), L(c), L(d), L(e), 0)
+#define SYS6(nr, a, b, c, d, e, f) call6(__NR_##nr, L(a), L(b), L(c), L(d), L(e), L(f))
 
 void *memcpy(void *to, const void *from, size_t n);
 void *memcpy(void *to, const void *from, size_t n) {
@@ -107,7 +112,7 @@ void *memset(void *to, int c, size_t n) {
 
 static void die(const char *what, long err) __attribute__((noreturn));
 static void die(const char *what, long err) {
-        char text[128] = "cspace-thaw: ", digits[8];
+        char text[128] = "cspace-thaw: ", digits[8] = "";
         size_t n = 13, d = 0;
         for (; *what && n < 100; what++)
                 text[n++] = *what;
@@ -117,9 +122,9 @@ static void die(const char *what, long err) {
         while (d > 0)
                 text[n++] = digits[--d];
         text[n++] = '\n';
-        (void) SYS(write, 2, text, n);
+        (void) SYS3(write, 2, text, n);
         for (;;)
-                (void) SYS(exit_group, 127);
+                (void) SYS1(exit_group, 127);
 }
 
 static long must(const char *what, long r) {
@@ -131,12 +136,12 @@ static long must(const char *what, long r) {
 /* ---- memory -------------------------------------------------------------------------------- */
 
 static void unmap(uint64_t from, uint64_t to) {
-        (void) must("munmap", SYS(munmap, from, to - from));
+        (void) must("munmap", SYS2(munmap, from, to - from));
 }
 
 static void move_special(uint64_t from, uint64_t to, uint64_t bytes) {
         if (from != to)
-                (void) must("mremap of the vDSO", SYS(mremap, from, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, to));
+                (void) must("mremap of the vDSO", SYS5(mremap, from, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, to));
 }
 
 static long file_of(const struct procimage_map *m) {
@@ -149,20 +154,20 @@ static void map_one(const struct procimage_map *m) {
         static const uint32_t fixed = MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE;
         uint64_t bytes = m->end - m->start;
         if (m->kind == PROCIMAGE_MAP_ZERO)
-                (void) must("mmap", SYS(mmap, m->start, bytes, m->prot, fixed | MAP_ANONYMOUS, -1, 0));
+                (void) must("mmap", SYS6(mmap, m->start, bytes, m->prot, fixed | MAP_ANONYMOUS, -1, 0));
         else
-                (void) must("mmap", SYS(mmap, m->start, bytes, m->prot, fixed, file_of(m), m->offset));
+                (void) must("mmap", SYS6(mmap, m->start, bytes, m->prot, fixed, file_of(m), m->offset));
 }
 
 /* Over a base: it is not worth a mapping for each run of a few pages. */
 static void apply_delta(const struct procimage_delta *d) {
         long fd = d->in_memory ? DELTA_FD_PARKED : IMAGE_FD_PARKED;
         if (!(d->prot & PROT_WRITE)) {
-                (void) must("mmap", SYS(mmap, d->address, d->bytes, d->prot, MAP_PRIVATE | MAP_FIXED, fd, d->offset));
+                (void) must("mmap", SYS6(mmap, d->address, d->bytes, d->prot, MAP_PRIVATE | MAP_FIXED, fd, d->offset));
                 return;
         }
         for (uint64_t done = 0; done < d->bytes;) {
-                long n = must("cannot read the image", SYS(pread64, fd, d->address + done, d->bytes - done, d->offset + done));
+                long n = must("cannot read the image", SYS4(pread64, fd, d->address + done, d->bytes - done, d->offset + done));
                 if (n == 0)
                         die("the image is too short", 0);
                 done += (uint64_t) n;
@@ -195,30 +200,30 @@ static void make_fd(const struct procimage_fd *f) {
         switch (f->kind) {
         case PROCIMAGE_FD_INHERITED:
                 if (f->nonblocking) {
-                        long now = must("F_GETFL", SYS(fcntl, f->number, F_GETFL));
-                        (void) must("F_SETFL", SYS(fcntl, f->number, F_SETFL, now | O_NONBLOCK));
+                        long now = must("F_GETFL", SYS2(fcntl, f->number, F_GETFL));
+                        (void) must("F_SETFL", SYS3(fcntl, f->number, F_SETFL, now | O_NONBLOCK));
                 }
-                (void) must("F_SETFD", SYS(fcntl, f->number, F_SETFD, f->cloexec ? FD_CLOEXEC : 0));
+                (void) must("F_SETFD", SYS3(fcntl, f->number, F_SETFD, f->cloexec ? FD_CLOEXEC : 0));
                 return;
         case PROCIMAGE_FD_COPY:
-                (void) must("dup3", SYS(dup3, f->value, f->number, f->cloexec ? O_CLOEXEC : 0));
+                (void) must("dup3", SYS3(dup3, f->value, f->number, f->cloexec ? O_CLOEXEC : 0));
                 return;
         case PROCIMAGE_FD_EVENTFD:
-                fd = must("eventfd", SYS(eventfd2, f->value, flags));
+                fd = must("eventfd", SYS2(eventfd2, f->value, flags));
                 break;
         case PROCIMAGE_FD_SIGNALFD:
-                fd = must("signalfd", SYS(signalfd4, -1, &f->value, SIGSET_BYTES, flags));
+                fd = must("signalfd", SYS4(signalfd4, -1, &f->value, SIGSET_BYTES, flags));
                 break;
         case PROCIMAGE_FD_EPOLL:
-                fd = must("epoll_create1", SYS(epoll_create1, f->cloexec ? O_CLOEXEC : 0));
+                fd = must("epoll_create1", SYS1(epoll_create1, f->cloexec ? O_CLOEXEC : 0));
                 break;
         default:
                 die("unknown descriptor", 0);
         }
         if (fd == f->number)
                 return;
-        (void) must("dup3", SYS(dup3, fd, f->number, f->cloexec ? O_CLOEXEC : 0));
-        (void) SYS(close, fd);
+        (void) must("dup3", SYS3(dup3, fd, f->number, f->cloexec ? O_CLOEXEC : 0));
+        (void) SYS1(close, fd);
 }
 
 static bool is_kept(int fd) {
@@ -234,18 +239,18 @@ static void make_fds(void) {
         for (uint32_t i = 0; i < head->n_events; i++) {
                 const struct procimage_event *e = &head->events[i];
                 struct epoll_event ev = { .events = e->events, .data = e->data };
-                (void) must("epoll_ctl", SYS(epoll_ctl, e->epoll, EPOLL_CTL_ADD, e->fd, &ev));
+                (void) must("epoll_ctl", SYS4(epoll_ctl, e->epoll, EPOLL_CTL_ADD, e->fd, &ev));
         }
         if (head->tap_fd) {
                 int bytes = (int) head->vnet_header_bytes;
-                (void) must("TUNSETVNETHDRSZ", SYS(ioctl, head->tap_fd, TUNSETVNETHDRSZ, &bytes));
-                (void) must("TUNSETOFFLOAD", SYS(ioctl, head->tap_fd, TUNSETOFFLOAD, head->tap_offload));
+                (void) must("TUNSETVNETHDRSZ", SYS3(ioctl, head->tap_fd, TUNSETVNETHDRSZ, &bytes));
+                (void) must("TUNSETOFFLOAD", SYS3(ioctl, head->tap_fd, TUNSETOFFLOAD, head->tap_offload));
         }
         for (int fd = FIRST_GIVEN; fd < IMAGE_FD; fd++)
                 if (!is_kept(fd))
-                        (void) SYS(close, fd);
+                        (void) SYS1(close, fd);
         for (int fd = IMAGE_FD_PARKED; fd <= DELTA_FD_PARKED; fd++)
-                (void) SYS(close, fd);
+                (void) SYS1(close, fd);
 }
 
 /* ---- signals, filter, threads -------------------------------------------------------------- */
@@ -253,7 +258,7 @@ static void make_fds(void) {
 static void set_signals(void) {
         for (uint32_t i = 0; i < head->n_signals; i++) {
                 const struct procimage_signal *s = &head->signals[i];
-                (void) must("rt_sigaction", SYS(rt_sigaction, s->number, &s->handler, 0, SIGSET_BYTES));
+                (void) must("rt_sigaction", SYS4(rt_sigaction, s->number, &s->handler, 0, SIGSET_BYTES));
         }
 }
 
@@ -278,7 +283,7 @@ static void set_filter(void) {
                 BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
         };
         const struct sock_fprog prog = { sizeof code / sizeof code[0], (struct sock_filter *) (uintptr_t) code };
-        (void) must("seccomp", SYS(seccomp, SECCOMP_SET_MODE_FILTER, 0, &prog));
+        (void) must("seccomp", SYS3(seccomp, SECCOMP_SET_MODE_FILTER, 0, &prog));
 }
 
 static void make_frame(struct frame *f, const struct procimage_thread *t) {
@@ -308,11 +313,11 @@ static void make_frame(struct frame *f, const struct procimage_thread *t) {
 static void enter(const struct procimage_thread *t, struct frame *f) __attribute__((noreturn));
 static void enter(const struct procimage_thread *t, struct frame *f) {
         if (t->robust_list)
-                (void) SYS(set_robust_list, t->robust_list, t->robust_len);
+                (void) SYS2(set_robust_list, t->robust_list, t->robust_len);
         if (t->rseq)
-                (void) SYS(rseq, t->rseq, t->rseq_len, 0, t->rseq_sig);
+                (void) SYS4(rseq, t->rseq, t->rseq_len, 0, t->rseq_sig);
         if (t->gs_base)
-                (void) SYS(arch_prctl, ARCH_SET_GS, t->gs_base);
+                (void) SYS2(arch_prctl, ARCH_SET_GS, t->gs_base);
         __asm__ volatile("mov %0, %%rsp\n\tmov %1, %%eax\n\tsyscall\n\thlt" : : "r"(&f->uc), "i"(__NR_rt_sigreturn) : "memory");
         __builtin_unreachable();
 }
@@ -328,8 +333,9 @@ static void start_thread(uint32_t i) {
         uint64_t *top = (uint64_t *) (void *) &thread_stacks[i][sizeof thread_stacks[i]];
         *--top = i;
         long r;
-        register uint64_t r10 __asm__("r10") = t->clear_tid;
-        register uint64_t r8 __asm__("r8") = t->fs_base;
+        const uint64_t clear_tid = t->clear_tid, tls = t->fs_base;
+        register uint64_t r10 __asm__("r10") = clear_tid;
+        register uint64_t r8 __asm__("r8") = tls;
         __asm__ volatile("syscall\n\ttest %%rax, %%rax\n\tjnz 1f\n\txor %%ebp, %%ebp\n\tpop %%rdi\n\tcall thread_c\n1:"
                          : "=a"(r)
                          : "0"((long) __NR_clone), "D"(flags), "S"(top), "d"(0L), "r"(r10), "r"(r8)
@@ -341,18 +347,18 @@ void become(void) {
         map_image();
         make_fds();
         set_signals();
-        (void) must("prctl", SYS(prctl, PR_SET_TIMERSLACK, TIMER_SLACK_NS));
-        (void) must("prctl", SYS(prctl, PR_SET_NAME, head->name));
+        (void) must("prctl", SYS2(prctl, PR_SET_TIMERSLACK, TIMER_SLACK_NS));
+        (void) must("prctl", SYS2(prctl, PR_SET_NAME, head->name));
         /* No handler runs before its thread is what it was. */
         static const uint64_t all = ~0ull;
-        (void) must("rt_sigprocmask", SYS(rt_sigprocmask, SIG_SETMASK, &all, 0, SIGSET_BYTES));
+        (void) must("rt_sigprocmask", SYS4(rt_sigprocmask, SIG_SETMASK, &all, 0, SIGSET_BYTES));
         set_filter();
         for (uint32_t i = 0; i < head->n_threads; i++)
                 make_frame(&frames[i], &head->threads[i]);
         const struct procimage_thread *t = &head->threads[0];
-        (void) must("arch_prctl", SYS(arch_prctl, ARCH_SET_FS, t->fs_base));
+        (void) must("arch_prctl", SYS2(arch_prctl, ARCH_SET_FS, t->fs_base));
         if (t->clear_tid)
-                (void) SYS(set_tid_address, t->clear_tid);
+                (void) SYS1(set_tid_address, t->clear_tid);
         for (uint32_t i = 1; i < head->n_threads; i++)
                 start_thread(i);
         enter(t, &frames[0]);
@@ -365,16 +371,16 @@ void start_c(uint64_t *sp) {
         for (const Elf64_auxv_t *a = (const Elf64_auxv_t *) (const void *) p; a->a_type != AT_NULL; a++)
                 if (a->a_type == AT_SYSINFO_EHDR)
                         own_vdso = a->a_un.a_val;
-        (void) must("no image", SYS(dup3, IMAGE_FD, IMAGE_FD_PARKED, O_CLOEXEC));
-        (void) SYS(close, IMAGE_FD);
-        has_base = SYS(dup3, BASE_FD, BASE_FD_PARKED, O_CLOEXEC) >= 0 && SYS(dup3, DELTA_FD, DELTA_FD_PARKED, O_CLOEXEC) >= 0;
+        (void) must("no image", SYS3(dup3, IMAGE_FD, IMAGE_FD_PARKED, O_CLOEXEC));
+        (void) SYS1(close, IMAGE_FD);
+        has_base = SYS3(dup3, BASE_FD, BASE_FD_PARKED, O_CLOEXEC) >= 0 && SYS3(dup3, DELTA_FD, DELTA_FD_PARKED, O_CLOEXEC) >= 0;
         if (has_base) {
-                (void) SYS(close, BASE_FD);
-                (void) SYS(close, DELTA_FD);
-                (void) must("cannot map the base", SYS(mmap, PROCIMAGE_BASE_AT, PROCIMAGE_PAGE, PROT_READ,
+                (void) SYS1(close, BASE_FD);
+                (void) SYS1(close, DELTA_FD);
+                (void) must("cannot map the base", SYS6(mmap, PROCIMAGE_BASE_AT, PROCIMAGE_PAGE, PROT_READ,
                                                        MAP_PRIVATE | MAP_FIXED_NOREPLACE, BASE_FD_PARKED, 0));
         }
-        long r = must("cannot map the image", SYS(mmap, PROCIMAGE_HEAD_AT, PROCIMAGE_HEAD, PROT_READ, MAP_PRIVATE | MAP_FIXED_NOREPLACE,
+        long r = must("cannot map the image", SYS6(mmap, PROCIMAGE_HEAD_AT, PROCIMAGE_HEAD, PROT_READ, MAP_PRIVATE | MAP_FIXED_NOREPLACE,
                                                   IMAGE_FD_PARKED, 0));
         head = (const struct procimage_head *) r;
         if (head->magic != PROCIMAGE_MAGIC || head->n_threads == 0 || head->n_threads > PROCIMAGE_THREADS_MAX ||
