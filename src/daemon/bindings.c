@@ -68,9 +68,11 @@ int binding_make(struct app *app, const json_t *given, json_t **ret, struct erro
                 r = no_memory(err);
         if (r >= 0)
                 r = check_with_secret(app, one, credential, err);
-        if (r >= 0)
-                *ret = STEAL(j);
-        return r;
+        if (r < 0)
+                return r;
+        provider_want(app, credential); /* so that it may be there when the gateway is */
+        *ret = STEAL(j);
+        return 0;
 }
 
 json_t *bindings_for_gateway(const json_t *list) {
