@@ -306,3 +306,56 @@ def test_key_of_the_authority_is_not_in_the_guest(online, internet, guest):
     for needle in (base64.b64decode(seed), seed.encode()):
         assert files_have(os.path.join(online.data, 'checkpoints'), needle) is None
     online.change(g.id, 'restore')
+
+
+def test_never_a_window(online, internet, guest):
+    """XC19, XC20: what is forbidden stays so while the policy changes and the sandbox is paused, suspended, restored and forked."""
+    g = guest()
+    web = "93.184.216.34"
+    online.background(g.id, f'''while :; do
+        curl -sk -m 3 --resolve denied.test:443:{web} https://denied.test/window
+        curl -sk -m 3 -H 'Host: denied.test' https://api.test/window
+        curl -sk -m 3 https://{web}/window
+        curl -sk -m 3 https://denied.test/window
+    done >/dev/null 2>&1''')
+    copies = []
+    internet.forget()
+    try:
+        for _ in range(3):
+            for policy in ('none', ALLOW):
+                assert online.request('PUT', g.path('policy'), policy if isinstance(policy, dict) else {'policy': policy}).status == 200
+            for verb in ('pause', 'resume'):
+                online.change(g.id, verb)
+        for verb in ('suspend', 'restore'):
+            online.change(g.id, verb)
+        r = online.post(g.path('fork') + '?wait=300', {'n': 1})
+        assert r.status == 201, r
+        copies = r.json['operation']['result']['sandboxes']
+        for ident in (g.id, *copies):  # both went on trying
+            until(lambda i=ident: online.get(f'/v1/sandboxes/{i}/audit?limit=1000&verdict=deny').json['records'], 60, f'an attempt of {ident}')
+        assert [r for r in internet.requests() if 'window' in r['path']] == []
+        assert {r['reason'] for r in g.audit(verdict='deny')} <= {'address_literal', 'host_mismatch', 'no_rule', 'no_policy', 'revoked', 'address_unknown'}
+    finally:
+        for c in copies:
+            online.delete(c)
+
+
+def test_a_fork_has_no_credential_unless_it_is_said(online, internet, guest):
+    """XG16: its placeholder is worth nothing; with "inherit" it is what the sandbox has."""
+    keep(online)
+    g = guest(bindings=[BIND])
+    assert g.asked('https://api.test/')['headers']['authorization'] == f'Bearer {SECRET}'
+    copies = []
+    try:
+        for how, want in (('none', None), ('inherit', f'Bearer {SECRET}')):
+            r = online.post(g.path('fork') + '?wait=300', {'n': 1, 'bindings': how})
+            assert r.status == 201, r
+            copies += r.json['operation']['result']['sandboxes']
+            internet.forget()
+            online.sh(copies[-1], 'curl -sS -m 60 https://api.test/fork >/dev/null')
+            seen, = internet.requests()
+            assert seen['headers'].get('authorization') == want, how
+            assert not vm_has(online, copies[-1], SECRET.encode())
+    finally:
+        for c in copies:
+            online.delete(c)
