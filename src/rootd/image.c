@@ -12,7 +12,7 @@
  * code that is translated already. Without it, and on another host, the devices' state is enough.
  *
  * Until the rename it is nothing: a start of the program sweeps it away, and whoever wanted it begins anew.
- * The copying is a child's work. An image is root's alone and never written again. One that is being made is listed like one
+ * The copying is a child's work. An image is root's alone and never written again. One that is being made, or was begun, is listed like one
  * that is there, so that a cspaced which has begun anew learns of it, and can be removed once it is made.
  */
 #include <dirent.h>
@@ -343,9 +343,12 @@ void image_commit_handle(struct rootd *r, const struct ticket *t, const struct i
         }
         if (p)
                 p->imaging++;
-        if (is_there(r, i->name))
+        if (is_there(r, i->name)) { /* a cspaced that was killed had it made; what was begun anew is not needed */
+                char hidden[HIDDEN_SIZE];
+                hidden_name(i->name, hidden);
+                (void) fd_remove_tree_at(r->dirs.checkpoints, hidden, NULL);
                 answer(i, NULL);
-        else if ((i->halt && p ? halt(i, p, &e) : job_start(r, work, on_done, i, &e)) < 0)
+        } else if ((i->halt && p ? halt(i, p, &e) : job_start(r, work, on_done, i, &e)) < 0)
                 answer(i, &e);
 }
 
@@ -470,9 +473,12 @@ static int collect(const struct rootd *r, const char *after, bool builds, struct
                 (void) fd_close(fd);
                 return -errno;
         }
-        for (const struct dirent *e; res == 0 && (e = readdir(d));)
-                if (id_valid(e->d_name) && strcmp(e->d_name, after) > 0)
-                        res = buf_append(out, e->d_name, ID_SIZE);
+        for (const struct dirent *e; res == 0 && (e = readdir(d));) {
+                bool begun = str_has_prefix(e->d_name, COMMIT_HIDDEN);
+                const char *id = begun ? e->d_name + strlen(COMMIT_HIDDEN) : e->d_name;
+                if (id_valid(id) && strcmp(id, after) > 0 && !(begun && (is_there(r, id) || being_made(r, id))))
+                        res = buf_append(out, id, ID_SIZE);
+        }
         (void) closedir(d);
         for (const struct image *i = r->images; res == 0 && !builds && i; i = i->next)
                 if (!is_there(r, i->name) && strcmp(i->name, after) > 0)

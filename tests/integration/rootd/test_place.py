@@ -406,3 +406,28 @@ def test_logs_of_programs_are_marked_and_bounded(placer):
     assert len(r.text()) - before < 20000
     placer.c = r.client()
     placer.c.call('REMOVE', id=ident)
+
+
+def test_images_that_were_begun(placer):
+    """Whoever asked for them may be gone: they are listed, can be removed, and leave nothing behind."""
+    c, data = placer.c, os.path.join(placer.rootd.data, 'checkpoints')
+    ident, _ = placer.place()
+    image = new_id()
+    c.call('IMAGE_BEGIN', id=ident, image=image)
+    assert os.listdir(data) == ['.new-' + image]
+    assert c.call('IMAGES', 'PLACEMENT_LIST')['ids'].split() == [image]
+    c.call('IMAGE_REMOVE', image=image)
+    assert os.listdir(data) == [] and c.call('IMAGES', 'PLACEMENT_LIST')['ids'] == ''
+    # Begun anew although it had been made.
+    c.call('IMAGE_COMMIT', 'IMAGE_INFO', id=ident, image=image, kind='disk')
+    c.call('IMAGE_BEGIN', id=ident, image=image)
+    assert c.call('IMAGES', 'PLACEMENT_LIST')['ids'].split() == [image]
+    c.call('IMAGE_COMMIT', 'IMAGE_INFO', id=ident, image=image, kind='disk')
+    assert os.listdir(data) == [image]
+    c.call('IMAGE_REMOVE', image=image)
+    build = new_id()
+    os.makedirs(os.path.join(placer.rootd.data, 'builds', build, 'out'))
+    assert c.call('IMAGES', 'PLACEMENT_LIST', what='builds')['ids'].split() == [build]
+    c.call('BUILD_REMOVE', id=build)
+    assert c.call('IMAGES', 'PLACEMENT_LIST', what='builds')['ids'] == ''
+    c.call('REMOVE', id=ident)
