@@ -78,6 +78,14 @@ static int resolve_user(struct options *o, struct error *err) {
         return 0;
 }
 
+/* Now, and not when one is asked for: a directory service may be slow. One that does not exist is told of then. */
+static void resolve_token_user(struct options *o) {
+        const struct passwd *pw = o->conf.token_user[0] ? getpwnam(o->conf.token_user) : NULL;
+        o->token_user_known = pw != NULL;
+        o->token_uid = pw ? pw->pw_uid : 0;
+        o->token_gid = pw ? pw->pw_gid : 0;
+}
+
 int options_parse(struct options *o, int argc, char **argv, struct error *err) {
         const char *file = NULL;
         int c;
@@ -105,5 +113,6 @@ int options_parse(struct options *o, int argc, char **argv, struct error *err) {
                 if (r < 0)
                         return r;
         }
+        resolve_token_user(o);
         return resolve_user(o, err);
 }

@@ -3,6 +3,7 @@
 
 /* Command line of cspace-rootd, over the values of cspace.conf. */
 
+#include <stdbool.h>
 #include <sys/types.h>
 
 #include "base/error.h"
@@ -15,6 +16,9 @@ struct options {
         char user[OPTIONS_USER_MAX + 1]; /* who may ask: cspaced's user */
         uid_t uid;
         gid_t gid;
+        bool token_user_known;           /* [credentials] user exists */
+        uid_t token_uid;
+        gid_t token_gid;
         char cgroup[CONF_STR_MAX + 1]; /* name of the cgroup that holds the sandboxes'; "": default */
 };
 

@@ -4,7 +4,6 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <pwd.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -151,13 +150,12 @@ static int find_user(const struct rootd *r, struct errand_start *s, struct error
         const char *name = r->opt.conf.token_user;
         if (!name[0])
                 return 0;
-        const struct passwd *pw = getpwnam(name);
-        if (!pw)
+        if (!r->opt.token_user_known)
                 return error_set(err, -ENOENT, "there is no user \"%s\" ([credentials] user)", name);
-        if (pw->pw_uid == 0 || pw->pw_gid == 0 || pw->pw_uid == r->opt.uid || pw->pw_gid == r->opt.gid)
+        if (r->opt.token_uid == 0 || r->opt.token_gid == 0 || r->opt.token_uid == r->opt.uid || r->opt.token_gid == r->opt.gid)
                 return error_set(err, -EPERM, "commands do not run as root or as cspaced's user ([credentials] user)");
-        s->uid = pw->pw_uid;
-        s->gid = pw->pw_gid;
+        s->uid = r->opt.token_uid;
+        s->gid = r->opt.token_gid;
         s->confine.processes = TOKEN_USER_PROCESSES;
         return 0;
 }
