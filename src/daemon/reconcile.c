@@ -255,6 +255,11 @@ void reconcile_start(struct app *app) {
 
 /* ---- rows alone ---------------------------------------------------------------------------- */
 
+/* One that was half made has no name, by which it would be found later. */
+static void forget_image(struct app *app, const struct op *o) {
+        (void) removal_start(app, REMOVAL_IMAGE, o->id, NULL, NULL);
+}
+
 /* Where the rows alone say how it ended: the operation's own end may be lost with a crash, or its row. */
 static void settle_op(struct app *app, struct op *o, struct db_batch *b) {
         const struct sandbox *s = sandbox_find_all(app, o->sandbox_id);
@@ -266,8 +271,10 @@ static void settle_op(struct app *app, struct op *o, struct db_batch *b) {
                 return;
         }
         if (o->kind == OP_FORK) {
-                if (!fork_running(app, o->id))
+                if (!fork_running(app, o->id)) {
                         op_fail(app, o, b, API_INTERRUPTED, "cspaced was restarted; nothing was forked");
+                        forget_image(app, o);
+                }
                 return;
         }
         if (!s || s->state == SANDBOX_DELETING)
@@ -278,8 +285,10 @@ static void settle_op(struct app *app, struct op *o, struct db_batch *b) {
                 op_succeed(app, o, b, NULL);
         else if (o->kind == OP_CHECKPOINT && checkpoint_find(s, o->id))
                 op_succeed(app, o, b, json_pack("{s:s}", "checkpoint", o->id));
-        else if (o->kind == OP_CHECKPOINT)
+        else if (o->kind == OP_CHECKPOINT) {
                 op_fail(app, o, b, API_INTERRUPTED, "cspaced was restarted; the checkpoint was not made");
+                forget_image(app, o);
+        }
         else if (o->kind != OP_CREATE && o != life_op_of(app, s))
                 op_fail(app, o, b, API_INTERRUPTED, "cspaced was restarted, and this was undone");
 }

@@ -9,7 +9,7 @@
  *   suspend   BEGIN -> SAVE -> COMMIT -> ROW -> REMOVE        see rootd/image.c and warden/hold.c
  *   stop      QUERY -> [RESUME] -> STOP -> COMMIT -> ROW -> REMOVE; of a suspended one nothing, its memory is not used
  *   restore, start                                           sandbox_create.c; FALL_BACK when that fails
- *   checkpoint  disk: FSFREEZE -> COMMIT -> ROW; full: BEGIN -> SAVE -> COMMIT -> AWAKE -> ROW; without a VM: COMMIT
+ *   checkpoint  disk: FSFREEZE -> COMMIT -> ROW; full: BEGIN -> SAVE -> COMMIT -> AWAKE -> SEAL -> ROW; without a VM: COMMIT
  *             (of the image it has) -> ROW. The sandbox keeps its state
  *   fork      as a full checkpoint of a VM; ROW are those of the copies, and the operation is theirs from there on (fork.c)
  *   rollback  REMOVE (row and image are written before), then as restore or start
@@ -88,6 +88,7 @@ enum step {
         STEP_SAVE,
         STEP_COMMIT,
         STEP_AWAKE,
+        STEP_SEAL,
         STEP_ROW,
         STEP_REMOVE,
         STEP_UNDO,
@@ -125,6 +126,11 @@ static void take_step(void *arg);
 /* The sandbox keeps its state; a copy is made beside it. */
 static bool copies(const struct life *l) {
         return l->verb == SANDBOX_CHECKPOINT || l->verb == SANDBOX_FORK;
+}
+
+/* Of a VM that goes on: it stands still while its image is copied, and no longer. */
+static bool in_parts(const struct life *l) {
+        return copies(l) && l->checkpoint->full && !l->s->image[0];
 }
 
 /* ---- life of a flow ------------------------------------------------------------------------------ */
@@ -387,7 +393,7 @@ static void on_checkpoint_answer(struct life *l, int err, const struct error *e)
                             e->msg);
         if (l->step == STEP_FSFREEZE)
                 l->checkpoint->consistent = err >= 0;
-        l->step = l->step == STEP_AWAKE ? STEP_ROW : STEP_COMMIT;
+        l->step = l->step == STEP_AWAKE ? STEP_SEAL : STEP_COMMIT;
         take_step(l);
 }
 
@@ -536,15 +542,53 @@ static void on_committed(void *arg, int err, const struct error *e, struct ipc_p
                 return;
         }
         bool asleep = copies(l) && l->checkpoint->full && l->from == SANDBOX_RUNNING && !l->lost;
-        l->step = asleep ? STEP_AWAKE : STEP_ROW;
+        l->step = asleep ? STEP_AWAKE : in_parts(l) ? STEP_SEAL : STEP_ROW;
         take_step(l);
+}
+
+static void on_sealed(void *arg, int err, const struct error *e, struct ipc_packet *p) {
+        struct life *l = arg;
+        (void) p;
+        if (ended_meanwhile(l))
+                return;
+        if (err < 0 && err != -ECONNRESET && err != -ENOTCONN && err != -EBUSY)
+                l->checkpoint->full = false; /* the VM goes on already; only the image is left to undo */
+        if (err < 0) {
+                rootd_lost(l, err, e);
+                return;
+        }
+        l->step = STEP_ROW;
+        take_step(l);
+}
+
+/* What was copied while the VM stood still is made durable. */
+static void step_seal(struct life *l) {
+        struct error e = ERROR_INIT;
+        struct ipc_image_commit m = { .part = 2 };
+        uint8_t body[128];
+        size_t n;
+        if (!in_parts(l)) {
+                l->step = STEP_ROW;
+                take_step(l);
+                return;
+        }
+        (void) str_copy(m.id, sizeof m.id, l->s->id);
+        (void) str_copy(m.image, sizeof m.image, l->image);
+        (void) str_copy(m.kind, sizeof m.kind, "full");
+        int r = ipc_image_commit_encode(&m, body, sizeof body, &n);
+        if (r >= 0)
+                r = rootd_call(l->app->rootd, IPC_IMAGE_COMMIT, body, n, NULL, 0, COMMIT_TIMEOUT_MS, on_sealed, l, &e);
+        if (r < 0)
+                rootd_lost(l, r, &e);
+        else
+                l->asked = true;
 }
 
 static void step_commit(struct life *l) {
         struct error e = ERROR_INIT;
         bool checkpoint = copies(l);
         bool full = l->verb == SANDBOX_SUSPEND || (checkpoint && l->checkpoint->full);
-        struct ipc_image_commit m = { .halt = !full && !checkpoint };
+        struct ipc_image_commit m = { .halt = !full && !checkpoint, .part = in_parts(l) };
         if (m.halt)
                 egress_stop(l->s); /* its gateway is ended too */
         uint8_t body[128];
@@ -761,6 +805,9 @@ static void take_step(void *arg) {
                 break;
         case STEP_COMMIT:
                 step_commit(l);
+                break;
+        case STEP_SEAL:
+                step_seal(l);
                 break;
         case STEP_ROW:
                 step_row(l);

@@ -8,6 +8,8 @@
  *                 2 folder open             5 all of it durable
  *                 3 disk cloned             6 renamed to <image>
  *
+ * In two parts 1 to 4 are the first and 5 and 6 the second, while the VM runs already.
+ *
  * Under emulation the image of the VM's process (process_image.h) is made beside its memory: with it the guest goes on in
  * code that is translated already. Without it, and on another host, the devices' state is enough.
  *
@@ -58,6 +60,7 @@ struct image {
         struct ticket ticket;
         char id[ID_SIZE], name[ID_SIZE], from[ID_SIZE];
         bool full, halt;
+        unsigned part;
         pid_t vm; /* full */
         bool process; /* full: with the image of its process */
         uint64_t memory_bytes;
@@ -163,7 +166,7 @@ static int save_process(struct rootd *r, const struct image *i, const struct ima
         }
         i->result->memory.private_bytes += written;
         i->result->memory.written_bytes += written;
-        return seal(dir, PROCESS_IMAGE_NAME, UINT64_MAX, err);
+        return 0;
 }
 
 static int save_memory(struct rootd *r, const struct image *i, int dir, struct error *err) {
@@ -186,16 +189,27 @@ static int fill(struct rootd *r, const struct image *i, int dir, struct error *e
         if (res == 0 && i->full && !i->from[0])
                 res = save_memory(r, i, dir, err);
         fault_point("image", 4);
-        if (res == 0)
-                res = seal(dir, "disk.img", UINT64_MAX, err);
+        return res;
+}
+
+static int seal_all(const struct image *i, int dir, struct error *err) {
+        int res = seal(dir, "disk.img", UINT64_MAX, err);
         if (res == 0 && i->full)
                 res = seal(dir, "mem", UINT64_MAX, err);
         if (res == 0 && i->full)
                 res = seal(dir, "state", STATE_MAX, err);
+        if (res == 0 && i->full && faccessat(dir, PROCESS_IMAGE_NAME, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+                res = seal(dir, PROCESS_IMAGE_NAME, UINT64_MAX, err);
         if (res == 0 && fsync(dir) < 0)
                 res = error_errno(err, errno, "cannot make the image durable");
         fault_point("image", 5);
         return res;
+}
+
+static int give_name(struct rootd *r, const struct image *i, const char *hidden, struct error *err) {
+        if (renameat2(r->dirs.checkpoints, hidden, r->dirs.checkpoints, i->name, RENAME_NOREPLACE) < 0)
+                return error_errno(err, errno, "cannot name the image");
+        return fsync(r->dirs.checkpoints) < 0 ? error_errno(err, errno, "cannot make the image durable") : 0;
 }
 
 static int work(struct rootd *r, void *arg, struct error *err) {
@@ -204,11 +218,11 @@ static int work(struct rootd *r, void *arg, struct error *err) {
         hidden_name(i->name, hidden);
         _cleanup_fd_ int dir = open_place(r, i, hidden, err);
         fault_point("image", 2);
-        int res = dir < 0 ? dir : fill(r, i, dir, err);
-        if (res == 0 && renameat2(r->dirs.checkpoints, hidden, r->dirs.checkpoints, i->name, RENAME_NOREPLACE) < 0)
-                res = error_errno(err, errno, "cannot name the image");
-        if (res == 0 && fsync(r->dirs.checkpoints) < 0)
-                res = error_errno(err, errno, "cannot make the image durable");
+        int res = dir < 0 ? dir : i->part == 2 ? 0 : fill(r, i, dir, err);
+        if (res == 0 && i->part != 1)
+                res = seal_all(i, dir, err);
+        if (res == 0 && i->part != 1)
+                res = give_name(r, i, hidden, err);
         fault_point("image", 6);
         if (res < 0)
                 (void) fd_remove_tree_at(r->dirs.checkpoints, hidden, NULL);
@@ -231,7 +245,7 @@ static void image_free(struct image *i) {
 static void answer(struct image *i, const struct error *e) {
         uint8_t body[64];
         size_t n;
-        struct placement *p = i->from[0] ? NULL : placement_find(i->rootd, i->id);
+        struct placement *p = i->from[0] || i->part == 2 ? NULL : placement_find(i->rootd, i->id);
         if (p && p->imaging > 0)
                 p->imaging--;
         const struct ipc_image_info info = { .private_bytes = i->result->memory.private_bytes,
@@ -280,12 +294,14 @@ static int check(const struct rootd *r, const struct ipc_image_commit *m, struct
                 return error_set(err, -EINVAL, "\"%s\" or \"%s\" is not an id", m->id, m->image);
         if (!full && !str_eq(m->kind, "disk"))
                 return error_set(err, -EINVAL, "\"%s\" is neither \"disk\" nor \"full\"", m->kind);
+        if (m->part && (!full || m->halt || m->from[0]))
+                return error_set(err, -EINVAL, "image \"%s\" is not made in parts", m->image);
         if (m->from[0] && (!id_valid(m->from) || m->halt))
                 return error_set(err, -EINVAL, "image \"%s\" cannot be copied so", m->from);
         if (being_made(r, m->image))
                 return error_set(err, -EBUSY, "image %s is being made already", m->image);
         struct placement *p = m->from[0] ? NULL : placement_find(r, m->id);
-        if (m->from[0]) {
+        if (m->from[0] || m->part == 2) {
                 *ret = NULL;
                 return 0;
         }
@@ -304,7 +320,7 @@ static struct image *image_new(struct rootd *r, const struct ticket *t, const st
         struct image *i = calloc(1, sizeof *i);
         if (!i)
                 return NULL;
-        *i = (struct image){ .rootd = r, .ticket = *t, .full = str_eq(m->kind, "full"), .halt = m->halt };
+        *i = (struct image){ .rootd = r, .ticket = *t, .full = str_eq(m->kind, "full"), .halt = m->halt, .part = m->part };
         (void) str_copy(i->id, sizeof i->id, m->id);
         (void) str_copy(i->name, sizeof i->name, m->image);
         (void) str_copy(i->from, sizeof i->from, m->from);

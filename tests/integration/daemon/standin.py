@@ -38,6 +38,7 @@ FAULTS = {}   # request name -> {"error", "delay", "times", "hang"}
 SEEN = []     # names of requests
 PLACED = {}   # id -> Sandbox
 IMAGES = {}   # id -> kind, identity
+HALF = {}     # the same, not visible yet
 VARIANTS = set()
 TEMPLATES = set()
 BUILDS = {}
@@ -134,7 +135,7 @@ class Conn:
                 os.close(fd)
 
     def work(self, name, seq, m, fds):
-        e = fault(name)
+        e = fault('IMAGE_SEAL' if name == 'IMAGE_COMMIT' and m['part'] == 2 else name)
         if self.dead:  # what was under way died with the program
             return
         if e:
@@ -533,6 +534,13 @@ def rootd_request(conn, name, seq, m, fds):
     elif name == 'IMAGE_BEGIN':
         with open('/dev/null', 'wb') as f:
             conn.reply_fd(name, seq, f.fileno())
+    elif name == 'IMAGE_COMMIT' and m['part'] == 2:
+        half = HALF.pop(m['image'], None)
+        if not half:
+            conn.error(name, seq, 2, 'there is no such half image')
+            return
+        IMAGES[m['image']] = half
+        conn.reply(name, seq, 'IMAGE_INFO', private_bytes=0, written_bytes=0, freeze_us=0, took_us=0)
     elif name == 'IMAGE_COMMIT':
         s = PLACED.get(m['id'])
         if m['from']:
@@ -544,9 +552,10 @@ def rootd_request(conn, name, seq, m, fds):
             return
         if m['halt']:
             s.close()
-        IMAGES[m['image']] = {'kind': m['kind'], 'identity': s.identity}
+        (HALF if m['part'] else IMAGES)[m['image']] = {'kind': m['kind'], 'identity': s.identity}
         conn.reply(name, seq, 'IMAGE_INFO', private_bytes=4096, written_bytes=4096, freeze_us=1, took_us=2)
     elif name == 'IMAGE_REMOVE':
+        HALF.pop(m['image'], None)
         IMAGES.pop(m['image'], None)
         conn.reply(name, seq)
     elif name == 'IMAGE_USAGE':
@@ -630,7 +639,7 @@ def steer(m):
         return list(SEEN)
     return {'placed': {i: {'identified': s.identity is not None, 'mode': s.mode, 'identity': s.identity}
                        for i, s in list(PLACED.items())},
-            'images': {i: v['kind'] for i, v in list(IMAGES.items())}, 'variants': sorted(v[1] for v in VARIANTS), 'templates': sorted(TEMPLATES), 'builds': list(BUILDS)}
+            'images': {i: v['kind'] for i, v in [*IMAGES.items(), *HALF.items()]}, 'variants': sorted(v[1] for v in VARIANTS), 'templates': sorted(TEMPLATES), 'builds': list(BUILDS)}
 
 
 def serve_steering(listener):

@@ -221,7 +221,7 @@ def test_idempotent(ready):
     assert fork(d, s, headers=h, n=2).json['operation']['id'] == a.json['operation']['id'] and len(ids(d)) == 3
 
 
-TAKING = ['IMAGE_BEGIN', 'SAVE', 'IMAGE_COMMIT', 'RESUME']
+TAKING = ['IMAGE_BEGIN', 'SAVE', 'IMAGE_COMMIT', 'IMAGE_SEAL', 'RESUME']
 MAKING = ['PLACE', 'IDENTIFY']
 
 
@@ -248,7 +248,7 @@ def test_killed_cspaced(ready, step):
     assert rows(d, 'SELECT * FROM forks') == []
 
 
-@pytest.mark.parametrize('step,times', [(x, 1) for x in TAKING[:3]] + [(x, n) for x in MAKING for n in (1, 2)])
+@pytest.mark.parametrize('step,times', [(x, 1) for x in TAKING[:4]] + [(x, n) for x in MAKING for n in (1, 2)])
 def test_a_step_fails(ready, step, times):
     d = ready
     s = d.create(name='one')['id']
@@ -286,7 +286,7 @@ def test_killed_while_it_is_undone(ready):
     assert rows(d, 'SELECT * FROM forks') == []
 
 
-@pytest.mark.parametrize('step', ['IMAGE_COMMIT', 'PLACE', 'IDENTIFY'])
+@pytest.mark.parametrize('step', ['IMAGE_COMMIT', 'IMAGE_SEAL', 'PLACE', 'IDENTIFY'])
 @pytest.mark.parametrize('what', ['rootd', 'vm', 'copy', 'delete'])
 def test_disturbed(ready, step, what):
     d = ready
@@ -310,7 +310,7 @@ def test_disturbed(ready, step, what):
     copies = set(ended['result']['sandboxes']) if ended['state'] == 'succeeded' else set()
     if what == 'copy':
         assert ended['error']['code'] == 'canceled'
-    if what in ('vm', 'delete') and step != 'IMAGE_COMMIT':
+    if what in ('vm', 'delete') and step in MAKING:
         assert copies
     of = set() if what == 'delete' else {s}
     until(lambda: ids(d) == copies | of, what='all or none')
@@ -434,7 +434,7 @@ def test_e2b_snapshot(e2b, state):
     assert e2b('POST', '/sandboxes/none/snapshots', {}).status == 404
 
 
-@pytest.mark.parametrize('step', ['IMAGE_BEGIN', 'SAVE', 'IMAGE_COMMIT', 'RESUME'])
+@pytest.mark.parametrize('step', TAKING)
 @pytest.mark.parametrize('how', ['kill', 'error'])
 def test_e2b_snapshot_disturbed(e2b, step, how):
     """It is there, or nothing of it is."""

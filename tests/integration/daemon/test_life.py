@@ -357,7 +357,7 @@ def history(d, s):
 
 
 CHECKPOINT_STEPS = [('disk', 'FSFREEZE'), ('disk', 'IMAGE_COMMIT'), ('full', 'IMAGE_BEGIN'), ('full', 'SAVE'),
-                    ('full', 'IMAGE_COMMIT'), ('full', 'RESUME')]
+                    ('full', 'IMAGE_COMMIT'), ('full', 'RESUME'), ('full', 'IMAGE_SEAL')]
 
 
 @pytest.mark.parametrize('kind,step', CHECKPOINT_STEPS)
@@ -367,6 +367,7 @@ def test_checkpoint_disturbed(ready, kind, step, how):
     d = ready
     s = d.create()['id']
     first = checkpoint(d, s, name='first').json['operation']['result']['checkpoint']
+    until(lambda: d.steer(seen=True).count('FSFREEZE') == 2, what='its end')
     d.fault(step, **({'error': [28, 'no space left']} if how == 'error' else {'delay': 0.5}), times=1)
     op = checkpoint(d, s, 0, kind=kind).json['operation']['id']
     if how != 'error':

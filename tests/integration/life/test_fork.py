@@ -267,3 +267,23 @@ def test_names_of_the_last_moment(host, how):
     until(lambda: h.get(f'/v1/sandboxes/{copy}').json['egress']['state'] == 'active', what='gateway')
     assert resolved(copy, 'z', 'e', 'd', 'c', 'b', 'a') == {'z': resolved(copy, 'z')['z'], **first}
     assert resolved(copy, 'z')['z'] not in first.values()
+
+
+@pytest.mark.parametrize('step', [2, 4, 5, 6])
+def test_cut_off_while_the_image_is_made(host, step):
+    """cspace-rootd is killed and comes back: the image is begun anew, and nothing half made stays."""
+    h = host
+    s = counting(h)
+    before = counts(h, s)
+    h.kill_rootd()
+    h.start_rootd(fault=f'image:{step}')
+    until(lambda: h.get('/v1/host').json['rootd'] == 'connected', what='the connection to rootd')
+    op = h.post(f'/v1/sandboxes/{s}/fork', {'n': 2}).json['operation']['id']
+    until(lambda: h.rootd.poll() is not None, what='its end')
+    h.start_rootd()
+    ended = until(lambda: (o := h.get(f'/v1/operations/{op}?wait=60').json)['state'] != 'running' and o, 120, 'the end of the fork')
+    assert ended['state'] == 'succeeded', ended
+    copies = ended['result']['sandboxes']
+    for c in [s, *copies]:
+        goes_on(h, c, before)
+    until(lambda: sorted(h.left()['run']) == sorted([s, *copies]) and h.left()['images'] == [], what='nothing else')
