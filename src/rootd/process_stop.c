@@ -29,6 +29,16 @@
 #if defined(__x86_64__)
 
 #define SIGSET_BYTES 8
+
+/* The XSAVE area in its standard form (Intel SDM 1, 13.4), and where ptrace puts XCR0 in it (asm/user.h). */
+#define XSTATE_MAX 16384
+#define XSTATE_XCR0_AT 464
+#define XSTATE_HEADER_AT 512
+#define XSTATE_BEFORE_TILES 2696
+#define XSTATE_TILES_AT 2752
+#define XSTATE_TILES (3ull << 17)
+_Static_assert(XSTATE_TILES_AT <= PROCIMAGE_XSTATE_MAX, "room for what is kept");
+
 #define SCRATCH_BYTES 64
 #define RED_ZONE 128    /* below the stack pointer (psABI 3.2.2) */
 #define SYSCALL_BYTES 2
@@ -238,14 +248,31 @@ static int keep_clear_tid(pid_t pid, pid_t tid, const struct user_regs_struct *r
         return r;
 }
 
+/* Without AMX's tiles, which only a process that has asked for them has, and for which a signal frame has no room. */
+static void keep_xstate(uint8_t *state, size_t n, struct procimage_thread *t) {
+        static const size_t masks[] = { XSTATE_XCR0_AT, XSTATE_HEADER_AT };
+        if (n > XSTATE_TILES_AT) {
+                for (size_t i = 0; i < ARRAY_SIZE(masks); i++) {
+                        uint64_t mask;
+                        memcpy(&mask, state + masks[i], sizeof mask);
+                        mask &= ~XSTATE_TILES;
+                        memcpy(state + masks[i], &mask, sizeof mask);
+                }
+                n = XSTATE_BEFORE_TILES;
+        }
+        memcpy(t->xstate, state, n);
+        t->xstate_size = n;
+}
+
 static int keep_thread(pid_t pid, pid_t tid, struct procimage_thread *t, struct user_regs_struct *ret_raw, struct error *err) {
-        struct iovec regs = { ret_raw, sizeof *ret_raw }, x = { t->xstate, sizeof t->xstate };
+        static uint8_t xstate[XSTATE_MAX];
+        struct iovec regs = { ret_raw, sizeof *ret_raw }, x = { xstate, sizeof xstate };
         if (ptrace(PTRACE_GETREGSET, tid, NT_PRSTATUS, &regs) < 0 || ptrace(PTRACE_GETREGSET, tid, NT_X86_XSTATE, &x) < 0 ||
             ptrace(PTRACE_GETSIGMASK, tid, SIGSET_BYTES, &t->sigmask) < 0)
                 return error_errno(err, errno, "thread %d of the VM cannot be read", tid);
-        if (x.iov_len >= sizeof t->xstate)
-                return error_set(err, -EOPNOTSUPP, "this CPU's registers take more than %zu bytes", sizeof t->xstate);
-        t->xstate_size = x.iov_len;
+        if (x.iov_len < XSTATE_HEADER_AT + sizeof(uint64_t))
+                return error_set(err, -EOPNOTSUPP, "this CPU does not tell its extended registers");
+        keep_xstate(xstate, x.iov_len, t);
         struct user_regs_struct u = *ret_raw;
         int r = begin_call_again(&u, tid, err);
         if (r < 0)
