@@ -101,6 +101,7 @@ static int work(struct rootd *r, void *arg, struct error *err) {
         fault_point("publish", 3);
         if (res == 0 && p->full)
                 res = take_copy(r->dirs.checkpoints, p->image, "mem", out, NULL, err);
+        /* Not the image of its process: in QEMU's buffers is what passed through them, the identity of the sandbox too. */
         if (res == 0 && p->full)
                 res = take_copy(r->dirs.checkpoints, p->image, "state", out, NULL, err);
         fault_point("publish", 4);
