@@ -32,6 +32,7 @@ struct build {
         const char *cache;    /* NULL: none */
         const char *sources;  /* NULL: the host's Debian sources */
         uint64_t disk_bytes;
+        uint64_t checkpoint_every_s, checkpoint_keep; /* of its sandboxes; 0: the manifest says nothing of it */
         int tar_fd;
 
         /* where */

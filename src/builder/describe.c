@@ -51,8 +51,11 @@ static json_t *config_json(const struct build *b, json_t *hosts) {
                 json_decref(warm);
                 return NULL;
         }
-        return json_pack("{s:s,s:{s:s},s:o,s:{s:O}}", "user", b->user, "env", "LANG", "C.UTF-8", "warm", warm, "hosts",
-                         "packages", hosts);
+        json_t *rules = b->checkpoint_every_s ? json_pack("{s:I,s:I}", "checkpoint_every_s", (json_int_t) b->checkpoint_every_s,
+                                                          "checkpoint_keep", (json_int_t) b->checkpoint_keep)
+                                              : NULL;
+        return json_pack("{s:s,s:{s:s},s:o,s:{s:O},s:o*}", "user", b->user, "env", "LANG", "C.UTF-8", "warm", warm, "hosts",
+                         "packages", hosts, "rules", rules);
 }
 
 static json_t *source_json(const struct build *b) {

@@ -38,6 +38,7 @@
 static const char usage[] =
         "usage: cspace-builder --dir DIR --source packages|tar --disk-bytes N --agent PATH\n"
         "                      [--packages \"NAME...\"] [--suite SUITE] [--cache DIR] [--sources FILE] [--timeout SECONDS]\n"
+        "                      [--checkpoint-every SECONDS] [--checkpoint-keep N]\n"
         "Run by cspace-rootd as root of a user namespace; the archive of source \"tar\" is descriptor 3.\n";
 
 static int absolute(const char *name, const char *value, struct error *err) {
@@ -81,6 +82,14 @@ static int set_option(struct build *b, int opt, const char *value, struct error 
                         return error_set(err, -EINVAL, "--timeout must be 1 to 86400 seconds");
                 b->deadline_ms = clock_mono_ms() + n * 1000;
                 return 0;
+        case 'e':
+                if (str_to_u64(value, UINT32_MAX, &b->checkpoint_every_s) < 0)
+                        return error_set(err, -EINVAL, "--checkpoint-every must be a number of seconds");
+                return 0;
+        case 'k':
+                if (str_to_u64(value, UINT32_MAX, &b->checkpoint_keep) < 0)
+                        return error_set(err, -EINVAL, "--checkpoint-keep must be a number");
+                return 0;
         default:
                 return error_set(err, -EINVAL, "wrong arguments");
         }
@@ -92,7 +101,8 @@ static int parse(struct build *b, int argc, char **argv, struct error *err) {
                 { "packages", required_argument, NULL, 'p' },   { "suite", required_argument, NULL, 'u' },
                 { "disk-bytes", required_argument, NULL, 'b' }, { "agent", required_argument, NULL, 'a' },
                 { "cache", required_argument, NULL, 'c' },      { "sources", required_argument, NULL, 'o' },
-                { "timeout", required_argument, NULL, 't' },    { 0 },
+                { "timeout", required_argument, NULL, 't' },    { "checkpoint-every", required_argument, NULL, 'e' },
+                { "checkpoint-keep", required_argument, NULL, 'k' }, { 0 },
         };
 
         for (int opt; (opt = getopt_long(argc, argv, "", options, NULL)) != -1;) {

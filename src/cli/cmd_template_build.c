@@ -28,7 +28,7 @@
 
 static struct opt_list packages;
 static const char *tar, *suite;
-static uint64_t disk, memory, cpus, timeout_s;
+static uint64_t disk, memory, cpus, timeout_s, checkpoint_every_s, checkpoint_keep;
 static bool quiet;
 
 struct build {
@@ -78,7 +78,9 @@ static int start_packages(struct build *b, json_t **ret, struct api_error *e) {
         } numbers[] = { { "disk_mb", disk / MIB },
                         { "memory_mb", memory / MIB },
                         { "cpus", cpus },
-                        { "timeout_s", timeout_s } };
+                        { "timeout_s", timeout_s },
+                        { "checkpoint_every_s", checkpoint_every_s },
+                        { "checkpoint_keep", checkpoint_keep } };
         for (size_t i = 0; i < ARRAY_SIZE(numbers); i++)
                 if (numbers[i].v)
                         json_object_set_new(body, numbers[i].key, json_integer((json_int_t) numbers[i].v));
@@ -96,7 +98,9 @@ static char *import_target(const struct build *b) {
         } numbers[] = { { "disk_mb", disk / MIB },
                         { "memory_mb", memory / MIB },
                         { "cpus", cpus },
-                        { "timeout_s", timeout_s } };
+                        { "timeout_s", timeout_s },
+                        { "checkpoint_every_s", checkpoint_every_s },
+                        { "checkpoint_keep", checkpoint_keep } };
 
         for (size_t i = 0; i < ARRAY_SIZE(numbers); i++) {
                 if (numbers[i].v == 0)
@@ -292,6 +296,9 @@ static const struct opt opts[] = {
         { "cpus", 'c', OPT_UINT, &cpus, "N", "CPUs of the size that is prepared at once.", COMPLETE_NONE, 1,
           LIMIT_CPUS_MAX },
         { "timeout", 0, OPT_SECONDS, &timeout_s, "TIME", "Give up after so long.", COMPLETE_NONE, 1, 0 },
+        { "checkpoint-every", 0, OPT_SECONDS, &checkpoint_every_s, "TIME",
+          "Its sandboxes get a checkpoint so often, unless they say otherwise.", COMPLETE_NONE, 2, 0 },
+        { "checkpoint-keep", 0, OPT_UINT, &checkpoint_keep, "N", "And keep the newest N of those (6).", COMPLETE_NONE, 1, 100 },
         { "quiet", 'q', OPT_FLAG, &quiet, NULL, "Print the digest alone.", COMPLETE_NONE, 0, 0 },
         OPT_END,
 };

@@ -16,6 +16,7 @@
 #include "base/str.h"
 #include "idem.h"
 #include "op.h"
+#include "sandbox_rules.h"
 #include "template.h"
 #include "upload.h"
 
@@ -206,7 +207,7 @@ static int read_packages(const json_t *body, struct buf *out, struct error *err)
 static int read_build(const json_t *b, struct template_build_params *p, char ref[TEMPLATE_REF_SIZE], struct buf *packages,
                       struct error *err) {
         static const char *const keys[] = { "name",    "tag",       "source", "packages",  "suite",
-                                            "disk_mb", "memory_mb", "cpus",   "timeout_s", NULL };
+                                            "disk_mb", "memory_mb", "cpus",   "timeout_s", "checkpoint_every_s", "checkpoint_keep", NULL };
         const char *name = NULL, *tag = TEMPLATE_TAG_DEFAULT, *source = "packages";
         uint64_t disk = 0, memory = 0, cpus = 0;
         if (!b)
@@ -228,6 +229,9 @@ static int read_build(const json_t *b, struct template_build_params *p, char ref
                 rc = json_read_u64(b, "cpus", false, 1, LIMIT_CPUS_MAX, &cpus, err);
         if (rc >= 0)
                 rc = json_read_u64(b, "timeout_s", false, TIMEOUT_MIN_S, TIMEOUT_MAX_S, &p->timeout_s, err);
+        struct sandbox_rules rules = SANDBOX_RULES_DEFAULT;
+        if (rc >= 0)
+                rc = sandbox_rules_read_checkpoints(b, &rules, err);
         if (rc >= 0)
                 rc = read_packages(b, packages, err);
         if (rc >= 0)
@@ -235,6 +239,8 @@ static int read_build(const json_t *b, struct template_build_params *p, char ref
         if (rc >= 0 && !str_eq(source, "packages"))
                 rc = error_set(err, -EINVAL, "\"source\" must be \"packages\"; an archive goes to /v1/templates/import");
         p->source = "packages";
+        p->checkpoint_every_s = rules.checkpoint_every_s;
+        p->checkpoint_keep = rules.checkpoint_keep;
         p->disk_bytes = disk << 20;
         p->memory_mb = (uint32_t) memory;
         p->cpus = (uint32_t) cpus;
@@ -275,6 +281,8 @@ static int read_import(struct api_req *r, struct template_build_params *p, char 
             api_query_u64(r, "memory_mb", LIMIT_MEMORY_MIN_MB, LIMIT_MEMORY_MAX_MB, &memory) < 0 ||
             api_query_u64(r, "cpus", 1, LIMIT_CPUS_MAX, &cpus) < 0 ||
             api_query_u64(r, "timeout_s", TIMEOUT_MIN_S, TIMEOUT_MAX_S, &p->timeout_s) < 0 ||
+            api_query_u64(r, "checkpoint_every_s", CHECKPOINT_EVERY_MIN_S, LIMIT_TTL_MAX_S, &p->checkpoint_every_s) < 0 ||
+            api_query_u64(r, "checkpoint_keep", 1, CHECKPOINT_KEEP_MAX, &p->checkpoint_keep) < 0 ||
             api_query_wait(r, ret_wait_ms) < 0)
                 return -EINVAL;
         if (!name) {

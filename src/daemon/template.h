@@ -81,6 +81,7 @@ struct template_build_params {
         uint64_t disk_bytes;
         uint64_t timeout_s;
         uint32_t memory_mb, cpus; /* of the first variant */
+        uint64_t checkpoint_every_s, checkpoint_keep; /* of its sandboxes; the first 0: its manifest says nothing of it */
         int tar_fd;            /* taken; -EBADF for none */
         const char *owner;
         const char *idem;      /* idem_scope of the request, NULL none */

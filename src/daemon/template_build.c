@@ -413,6 +413,8 @@ static int ask(struct build *bd, int progress_fd, struct error *err) {
         if (r >= 0) {
                 m->disk_bytes = bd->disk_bytes;
                 m->timeout_s = (uint32_t) bd->timeout_s;
+                m->checkpoint_every_s = (uint32_t) bd->checkpoint_every_s;
+                m->checkpoint_keep = (uint32_t) bd->checkpoint_keep;
                 if (str_copy(m->id, sizeof m->id, bd->id) < 0 || str_copy(m->source, sizeof m->source, bd->source) < 0 ||
                     str_copy(m->packages, sizeof m->packages, bd->packages) < 0 ||
                     str_copy(m->suite, sizeof m->suite, bd->suite) < 0)
@@ -552,6 +554,8 @@ int template_build(struct app *app, const struct template_build_params *p, templ
         bd->arg = arg;
         bd->line = BUF_INIT(LINE_MAX_BYTES + 1);
         bd->disk_bytes = p->disk_bytes ? p->disk_bytes : app->conf.build_disk_bytes;
+        bd->checkpoint_every_s = p->checkpoint_every_s;
+        bd->checkpoint_keep = p->checkpoint_keep ? p->checkpoint_keep : CHECKPOINT_KEEP_DEFAULT;
         bd->timeout_s = p->timeout_s ? p->timeout_s : app->conf.build_timeout_s;
         bd->memory_mb = p->memory_mb ? p->memory_mb : app->conf.memory_mb;
         bd->cpus = p->cpus ? p->cpus : app->conf.cpus;

@@ -36,6 +36,7 @@ struct build {
         char suite[64];
         uint64_t disk_bytes, timeout_s;
         uint32_t memory_mb, cpus;
+        uint64_t checkpoint_every_s, checkpoint_keep;
         int tar_fd;
         char *idem;
         template_build_cb cb;

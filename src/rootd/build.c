@@ -286,7 +286,7 @@ static int start_child(struct build *b, const struct ipc_build *m, const int fds
         char program[CONF_STR_MAX + 32], agent[CONF_STR_MAX + 32], dir[CONF_STR_MAX + 64],
                 cache[CONF_STR_MAX + 64];
         char disk[24], timeout[16], sources[CONF_STR_MAX + 1], source[16], packages[sizeof m->packages],
-                suite[64];
+                suite[64], every[16] = "", keep[16] = "";
         if (conf_libexec_path(conf, "cspace-builder", program, sizeof program) < 0 ||
             conf_libexec_path(conf, "cspace-agent", agent, sizeof agent) < 0)
                 return error_set(err, -ENAMETOOLONG, "path of the programs is too long");
@@ -294,6 +294,10 @@ static int start_child(struct build *b, const struct ipc_build *m, const int fds
         (void) snprintf(cache, sizeof cache, "%s/cache/r%u", conf->data, b->range);
         (void) snprintf(disk, sizeof disk, "%llu", (unsigned long long) m->disk_bytes);
         (void) snprintf(timeout, sizeof timeout, "%u", m->timeout_s);
+        if (m->checkpoint_every_s) {
+                (void) snprintf(every, sizeof every, "%u", m->checkpoint_every_s);
+                (void) snprintf(keep, sizeof keep, "%u", m->checkpoint_keep);
+        }
         memcpy(sources, conf->sources, sizeof sources);
         memcpy(source, m->source, sizeof source);
         memcpy(packages, m->packages, sizeof packages);
@@ -307,7 +311,9 @@ static int start_child(struct build *b, const struct ipc_build *m, const int fds
                 char *option, *value;
         } optional[] = { { (char[]){ "--packages" }, packages },
                          { (char[]){ "--suite" }, suite },
-                         { (char[]){ "--sources" }, sources } };
+                         { (char[]){ "--sources" }, sources },
+                         { (char[]){ "--checkpoint-every" }, every },
+                         { (char[]){ "--checkpoint-keep" }, keep } };
         for (size_t i = 0; i < ARRAY_SIZE(optional); i++)
                 if (optional[i].value[0]) {
                         argv[n++] = optional[i].option;

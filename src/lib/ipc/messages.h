@@ -49,7 +49,9 @@
         X(STR, packages, 16383)     /* space-separated, beyond the base set */ \
         X(STR, suite, 63)           /* Debian suite, "" for the host's own */ \
         X(U64, disk_bytes, 1ULL << 44)                                       \
-        X(U32, timeout_s, 86400)
+        X(U32, timeout_s, 86400)                                             \
+        X(U32, checkpoint_every_s, LIMIT_TTL_MAX_S) /* of its sandboxes; 0: the manifest says nothing of it */ \
+        X(U32, checkpoint_keep, 100)
 
 /* Makes builds/<id>/out/ the template <digest>: checks that the digest is that of the files,
  * fixes ownership, fsync, rename to templates/<digest>/. Already there: fine. */

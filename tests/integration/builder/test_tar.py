@@ -47,6 +47,13 @@ def test_manifest(bench, tar):
     assert m['config']['warm']
 
 
+def test_manifest_has_the_rules(bench, tar):
+    t = tar().root().close()
+    assert 'rules' not in bench.tar(tar=t).manifest()['config']
+    m = bench.tar('--checkpoint-every', '600', '--checkpoint-keep', '3', tar=tar().root().close()).manifest()
+    assert m['config']['rules'] == {'checkpoint_every_s': 600, 'checkpoint_keep': 3}
+
+
 def test_progress_is_honest(bench, tar):
     r = bench.tar(tar=tar().root().close())
     steps = [line for line in r.lines if 'step' in line]

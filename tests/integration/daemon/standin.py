@@ -501,6 +501,10 @@ def build(conn, seq, m, fds):
             conn.error('BUILD', seq, e[0], 'the builder failed')
             return
     digest = hashlib.sha256((m['source'] + m['packages'] + m['suite']).encode() + tar).hexdigest()
+    if m['checkpoint_every_s']:
+        os.makedirs(os.path.join(DATA, 'templates', digest), exist_ok=True)
+        with open(os.path.join(DATA, 'templates', digest, 'manifest.json'), 'w') as f:
+            json.dump({'config': {'rules': {'checkpoint_every_s': m['checkpoint_every_s'], 'checkpoint_keep': m['checkpoint_keep']}}}, f)
     out.write(json.dumps({'done': True, 'digest': digest, 'overall': 100, 'message': 'complete'}) + '\n')
     out.close()
     conn.reply('BUILD', seq)

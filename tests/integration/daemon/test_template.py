@@ -248,3 +248,20 @@ def test_size_variants_are_made_once(ready):
     d.start_standin()
     d.start()
     d.create(memory_mb=256)
+
+
+def test_rules_of_a_template(daemon):
+    """What its sandboxes get that ask for nothing else."""
+    d = daemon
+    d.template('ruled', checkpoint_every_s=600, checkpoint_keep=4)
+    s = d.create(template='ruled')
+    assert (s['checkpoint_every_s'], s['checkpoint_keep']) == (600, 4)
+    s = d.create(template='ruled', checkpoint_every_s=60)
+    assert (s['checkpoint_every_s'], s['checkpoint_keep']) == (60, 6)
+    assert d.create(template='ruled', checkpoint_every_s=0)['checkpoint_every_s'] == 0
+    for bad in ({'checkpoint_every_s': 1}, {'checkpoint_keep': 0}, {'checkpoint_keep': 101}):
+        assert d.post('/v1/templates', {'name': 'x', **bad}).status == 400, bad
+    r = d.post('/v1/templates/import?wait=60&name=tar&checkpoint_every_s=90', b'archive', headers={'Content-Type': 'application/x-tar'})
+    assert r.status == 201, r
+    s = d.create(template='tar')
+    assert (s['checkpoint_every_s'], s['checkpoint_keep']) == (90, 6)

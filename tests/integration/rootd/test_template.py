@@ -19,7 +19,7 @@ class Build:
         self.read, write = os.pipe()
         fds = [write] + ([archive] if archive is not None else [])
         self.seq = client.send('BUILD', fds=fds, id=self.id, source=source, packages=work, suite=kw.pop('suite', ''),
-                               disk_bytes=kw.pop('disk_bytes', 1 << 30), timeout_s=timeout_s)
+                               disk_bytes=kw.pop('disk_bytes', 1 << 30), timeout_s=timeout_s, **kw)
         os.close(write)
 
     def lines(self):
@@ -52,9 +52,11 @@ def test_builder_has_its_contract(rootd):
     assert os.stat(d).st_uid == base and stat.S_IMODE(os.stat(d).st_mode) == 0o700
     assert os.stat(d + '/out/kernel').st_uid == base + 1000
     assert made['kept'] == 1
-    again = Build(c, 'make')
+    again = Build(c, 'make', checkpoint_every_s=600, checkpoint_keep=3)
     again.result()
-    assert again.lines()[1]['kept'] == 2  # the cache stays
+    said, made = again.lines()
+    assert made['kept'] == 2  # the cache stays
+    assert (said['args']['--checkpoint-every'], said['args']['--checkpoint-keep']) == ('600', '3')
     for x in (b, again):
         c.call('BUILD_REMOVE', id=x.id)
         c.call('BUILD_REMOVE', id=x.id)
