@@ -330,8 +330,12 @@ static void look(void *arg) {
                 char ref[TEMPLATE_REF_SIZE];
                 struct error err = ERROR_INIT;
                 unsigned have = 0;
+                uint32_t memory_mb = app->conf.memory_mb, cpus = app->conf.cpus;
                 if (template_resolve(app, app->conf.warm[i].ref, &t, ref, NULL) < 0 || t->removing)
                         continue;
+                (void) template_snapshot(t, &memory_mb, &cpus);
+                if (memory_mb != app->conf.memory_mb || cpus != app->conf.cpus)
+                        continue; /* of a VM that ran, in another size: the others need not wait for it */
                 for (const struct entry *e = w->entries; e; e = e->next)
                         have += wanted(app, e, t);
                 if (have >= app->conf.warm[i].count)

@@ -84,3 +84,15 @@ def test_the_name_moves(pool):
     until(lambda: len(pool.get('/v1/templates').json['templates']) == 1, what='removal of the older content')
     assert pool.delete('/v1/templates/base').status == 204
     until(lambda: pool.placed() == {}, what='an empty pool')
+
+
+def test_a_published_memory_of_another_size_is_in_nobodys_way(bare):
+    bare.start_standin()
+    d = bare.start()
+    d.template()
+    s = d.create(memory_mb=256)['id']
+    assert d.post(f'/v1/sandboxes/{s}/publish?wait=60', {'name': 'odd', 'kind': 'full'}).status == 201
+    d.stop()
+    d.start(conf='[pool]\nwarm = odd=1 base=1\n')
+    until(lambda: len(d.placed()) == 2, what='one of "base" that waits')
+    assert d.create(template='odd')['memory_mb'] == 256
