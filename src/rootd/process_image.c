@@ -74,6 +74,7 @@ struct saving {
         int proc, mem, pagemap, out; /* descriptors */
         uint64_t end;                /* of what is in the file */
         uint64_t written;
+        uint64_t copied, span; /* bytes read for it and addresses looked at, of which there is an end */
         struct procimage_head *head;
         struct stat base; /* the image that it was thawed from; st_ino 0: none */
         bool deltas;      /* they fit so far */
@@ -120,6 +121,15 @@ static int add_map(struct saving *s, uint64_t start, uint64_t end, uint64_t offs
         return 0;
 }
 
+/* A taken-over VM can map its few files any number of times, and all addresses there are. */
+static int take_share(struct saving *s, uint64_t span, uint64_t bytes, struct error *err) {
+        s->span += span;
+        s->copied += bytes;
+        if (s->span > PROCIMAGE_SPAN_MAX || s->copied > PROCIMAGE_BYTES_MAX || s->end > PROCIMAGE_BYTES_MAX)
+                return error_set(err, -E2BIG, "the VM's process has more mapped than an image may hold");
+        return 0;
+}
+
 static bool is_zero(const uint8_t *p) {
         return p[0] == 0 && memcmp(p, p + 1, PAGE - 1) == 0;
 }
@@ -153,6 +163,9 @@ static int read_entries(struct saving *s, uint64_t at, size_t pages, struct erro
 static int save_file(struct saving *s, const struct mapping *m, struct error *err) {
         uint64_t offset = s->end;
         s->end += m->end - m->start;
+        int taken = take_share(s, 0, m->end - m->start, err);
+        if (taken < 0)
+                return taken;
         for (uint64_t at = m->start; at < m->end; at += PIECE_PAGES * PAGE) {
                 uint64_t left = (m->end - at) / PAGE;
                 int r = write_pages(s, at, left < PIECE_PAGES ? left : PIECE_PAGES, offset + (at - m->start), err);
@@ -179,6 +192,9 @@ static void add_delta(struct saving *s, uint64_t address, uint64_t offset, uint6
 
 /* Of the image that it came from: the pages that are its own now, over what the reflink has there. */
 static int save_thawed(struct saving *s, const struct mapping *m, struct error *err) {
+        int taken = take_share(s, m->end - m->start, 0, err);
+        if (taken < 0)
+                return taken;
         for (uint64_t at = m->start; at < m->end; at += PIECE_PAGES * PAGE) {
                 uint64_t left = (m->end - at) / PAGE;
                 size_t n = left < PIECE_PAGES ? left : PIECE_PAGES;
@@ -189,6 +205,8 @@ static int save_thawed(struct saving *s, const struct mapping *m, struct error *
                                 run++;
                         uint64_t from = at + i * PAGE;
                         if (run > 0) {
+                                if ((r = take_share(s, 0, run * PAGE, err)) < 0)
+                                        return r;
                                 r = fd_pread_all(s->mem, s->data, run * PAGE, from);
                                 if (r == 0)
                                         r = fd_pwrite_all(s->out, s->data, run * PAGE, m->offset + (from - m->start));
@@ -220,7 +238,7 @@ static int flush_run(struct saving *s, struct run *r, uint32_t prot, struct erro
 static int save_anonymous(struct saving *s, const struct mapping *m, struct error *err) {
         struct run run = { m->start, m->start };
         uint64_t done = m->start;
-        int r = 0;
+        int r = take_share(s, m->end - m->start, 0, err);
         for (uint64_t at = m->start; r == 0 && at < m->end; at += PIECE_PAGES * PAGE) {
                 uint64_t entries[PIECE_PAGES], left = (m->end - at) / PAGE;
                 size_t n = left < PIECE_PAGES ? left : PIECE_PAGES;
@@ -547,7 +565,7 @@ static int save_all(struct saving *s, const char *host, struct error *err) {
 static int save_once(struct saving *s, const char *host, int dir, struct error *err) {
         memset(s->head, 0, sizeof *s->head);
         s->deltas = false;
-        s->delta_bytes = 0;
+        s->delta_bytes = s->copied = s->span = 0;
         int r = process_stop(s->pid, s->head, err);
         if (r < 0)
                 return r;

@@ -11,6 +11,7 @@
 #include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,9 +22,11 @@
 #include <sys/uio.h>
 #include <sys/user.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/fd.h"
 
 #if defined(__x86_64__)
@@ -42,6 +45,7 @@ _Static_assert(XSTATE_TILES_AT <= PROCIMAGE_XSTATE_MAX, "room for what is kept")
 #define SCRATCH_BYTES 64
 #define RED_ZONE 128    /* below the stack pointer (psABI 3.2.2) */
 #define SYSCALL_BYTES 2
+#define STOP_TIMEOUT_MS 5000
 #define ROUNDS_MAX 16   /* over the list of threads, until it does not grow any more */
 
 /* asm/errno of the kernel's inside: what an interrupted call has as its result. */
@@ -56,15 +60,43 @@ struct rseq_configuration { /* PTRACE_GET_RSEQ_CONFIGURATION, Linux 5.13 */
 };
 #define GET_RSEQ_CONFIGURATION 0x420f
 
+/*
+ * Waits for a stop of the thread. A taken-over process can see to it that one never stops (it made a child with CLONE_VFORK
+ * that does not end), and a sandbox with an image in the making can be removed by nobody: there is an end to it. SIGCHLD is
+ * blocked (process_stop()), so none is missed.
+ */
+static int wait_status(pid_t tid, int *ret, struct error *err) {
+        const uint64_t end = clock_mono_us() + STOP_TIMEOUT_MS * 1000ull;
+        sigset_t child;
+        (void) sigemptyset(&child);
+        (void) sigaddset(&child, SIGCHLD);
+        for (;;) {
+                pid_t r = waitpid(tid, ret, __WALL | WNOHANG);
+                if (r < 0 && errno != EINTR)
+                        return error_errno(err, errno, "thread %d of the VM cannot be waited for", tid);
+                if (r > 0)
+                        return 0;
+                uint64_t now = clock_mono_us();
+                if (now >= end)
+                        return error_set(err, -ETIMEDOUT, "thread %d of the VM does not stop", tid);
+                const struct timespec left = { .tv_sec = (time_t) ((end - now) / 1000000), .tv_nsec = (long) ((end - now) % 1000000) * 1000 };
+                (void) sigtimedwait(&child, NULL, &left);
+        }
+}
+
+/* A thread that was about to get a signal goes on without it, so it is sent again. */
 static int wait_stop(pid_t tid, struct error *err) {
-        int status;
-        pid_t r;
-        do
-                r = waitpid(tid, &status, __WALL);
-        while (r < 0 && errno == EINTR);
+        int status = 0;
+        int r = wait_status(tid, &status, err);
         if (r < 0)
-                return error_errno(err, errno, "thread %d of the VM cannot be waited for", tid);
-        return WIFSTOPPED(status) ? 0 : error_set(err, -ESRCH, "the VM ended");
+                return r;
+        if (!WIFSTOPPED(status))
+                return error_set(err, -ESRCH, "the VM ended");
+        const int sig = WSTOPSIG(status);
+        if (status >> 16 == PTRACE_EVENT_STOP || sig == SIGTRAP)
+                return 0;
+        (void) syscall(SYS_tkill, tid, sig);
+        return error_set(err, -EAGAIN, "thread %d of the VM gets signal %d", tid, sig);
 }
 
 /* ---- the list of threads ---------------------------------------------------------------------- */
@@ -273,7 +305,12 @@ static int keep_thread(pid_t pid, pid_t tid, struct procimage_thread *t, struct 
         if (x.iov_len < XSTATE_HEADER_AT + sizeof(uint64_t))
                 return error_set(err, -EOPNOTSUPP, "this CPU does not tell its extended registers");
         keep_xstate(xstate, x.iov_len, t);
+        /* One that is about to run a handler has the number of the call that this came between, but is elsewhere. */
+        static const uint8_t syscall_code[SYSCALL_BYTES] = { 0x0f, 0x05 };
+        uint8_t code[SYSCALL_BYTES];
         struct user_regs_struct u = *ret_raw;
+        if (read_memory(pid, u.rip - SYSCALL_BYTES, code, sizeof code) < 0 || memcmp(code, syscall_code, sizeof code) != 0)
+                return error_set(err, -EAGAIN, "thread %d of the VM is not in a call", tid);
         int r = begin_call_again(&u, tid, err);
         if (r < 0)
                 return r;
@@ -345,10 +382,48 @@ static int keep_signals(pid_t pid, const struct user_regs_struct *raw, struct pr
         return r;
 }
 
+/* ---- the heap ------------------------------------------------------------------------------------ */
+
+/* Number 47 of /proc/PID/stat (proc(5)). What is in the parentheses can be anything. */
+static int heap_start(pid_t pid, uint64_t *ret, struct error *err) {
+        char path[32], text[2048];
+        (void) snprintf(path, sizeof path, "/proc/%d/stat", pid);
+        FILE *f = fopen(path, "re");
+        size_t n = f ? fread(text, 1, sizeof text - 1, f) : 0;
+        if (f)
+                (void) fclose(f);
+        text[n] = '\0';
+        const char *at = strrchr(text, ')');
+        for (int field = 2; at && field < 47; field++)
+                at = strchr(at + 1, ' ');
+        if (!at)
+                return error_set(err, -EIO, "cannot see where the VM's heap is");
+        *ret = strtoull(at + 1, NULL, 10);
+        return 0;
+}
+
+static int keep_heap(pid_t pid, const struct user_regs_struct *raw, struct procimage_head *head, struct error *err) {
+        struct user_regs_struct back = *raw;
+        struct iovec v = { &back, sizeof back };
+        int64_t answer = 0;
+        int r = heap_start(pid, &head->start_brk, err);
+        if (r < 0)
+                return r;
+        r = inject(pid, raw, SYS_brk, 0, 0, 0, 0, &answer, err);
+        if (ptrace(PTRACE_SETREGSET, pid, NT_PRSTATUS, &v) < 0 && r == 0)
+                r = error_errno(err, errno, "the VM's process cannot be put back");
+        head->brk = (uint64_t) answer;
+        return r;
+}
+
 int process_stop(pid_t pid, struct procimage_head *head, struct error *err) {
         pid_t tids[PROCIMAGE_THREADS_MAX];
         struct user_regs_struct main_raw = { 0 }, raw;
         size_t n = 0;
+        sigset_t child, before;
+        (void) sigemptyset(&child);
+        (void) sigaddset(&child, SIGCHLD);
+        (void) sigprocmask(SIG_BLOCK, &child, &before);
         int r = stop_all(pid, tids, &n, err);
         for (size_t i = 0; r == 0 && i < n; i++) {
                 r = keep_thread(pid, tids[i], &head->threads[i], &raw, err);
@@ -358,8 +433,11 @@ int process_stop(pid_t pid, struct procimage_head *head, struct error *err) {
         head->n_threads = (uint32_t) n;
         if (r == 0)
                 r = keep_signals(pid, &main_raw, head, err);
+        if (r == 0)
+                r = keep_heap(pid, &main_raw, head, err);
         if (r < 0)
                 process_continue(pid);
+        (void) sigprocmask(SIG_SETMASK, &before, NULL);
         return r;
 }
 

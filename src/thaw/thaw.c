@@ -159,6 +159,20 @@ static void map_one(const struct procimage_map *m) {
                 (void) must("mmap", SYS6(mmap, m->start, bytes, m->prot, fixed, file_of(m), m->offset));
 }
 
+/*
+ * The kernel knows where brk(2) has the heap, and so does the C library in the image: were these two of different minds,
+ * the one would make the heap of this program larger, and the other take a failed shrinking for an enormous one.
+ * The rest is this program's, or nowhere.
+ */
+static void set_heap(void) {
+        const uint64_t at = PROCIMAGE_STUB_START;
+        struct prctl_mm_map m = {
+                .start_code = at, .end_code = at + 1, .start_data = at, .end_data = at, .start_brk = head->start_brk, .brk = head->brk,
+                .start_stack = at, .arg_start = at, .arg_end = at, .env_start = at, .env_end = at, .exe_fd = (uint32_t) -1,
+        };
+        (void) must("PR_SET_MM_MAP", SYS5(prctl, PR_SET_MM, PR_SET_MM_MAP, &m, sizeof m, 0));
+}
+
 /* Over a base: it is not worth a mapping for each run of a few pages. */
 static void apply_delta(const struct procimage_delta *d) {
         long fd = d->in_memory ? DELTA_FD_PARKED : IMAGE_FD_PARKED;
@@ -345,6 +359,7 @@ static void start_thread(uint32_t i) {
 
 void become(void) {
         map_image();
+        set_heap();
         make_fds();
         set_signals();
         (void) must("prctl", SYS2(prctl, PR_SET_TIMERSLACK, TIMER_SLACK_NS));

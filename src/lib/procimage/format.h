@@ -16,7 +16,7 @@
 
 #include <stdint.h>
 
-#define PROCIMAGE_MAGIC 0x3230474d49435343ull /* "CSCIMG02": another number for every change of this file */
+#define PROCIMAGE_MAGIC 0x3330474d49435343ull /* "CSCIMG03": another number for every change of this file */
 #define PROCIMAGE_PAGE 4096u
 #define PROCIMAGE_HEAD (2u << 20) /* bytes, and where the pages begin */
 #define PROCIMAGE_MAPS_MAX 4096
@@ -26,6 +26,8 @@
 #define PROCIMAGE_SIGNALS_MAX 64
 #define PROCIMAGE_SPECIALS_MAX 4
 #define PROCIMAGE_XSTATE_MAX 4096
+#define PROCIMAGE_BYTES_MAX (2ull << 30) /* the image's file, and what is written for one */
+#define PROCIMAGE_SPAN_MAX (1ull << 36)  /* addresses of all anonymous mappings */
 #define PROCIMAGE_DELTAS_MAX 16384
 #define PROCIMAGE_DELTA_BYTES (16ull << 20) /* of all: each process gets a copy; more than that is better shared */
 
@@ -109,6 +111,7 @@ struct procimage_head {
         char name[16]; /* of the process */
         uint64_t vdso;
         uint64_t memory_bytes;
+        uint64_t start_brk, brk; /* the heap that brk(2) makes larger and smaller */
         uint32_t memory_fd, vnet_header_bytes, tap_fd, tap_offload; /* TUNSETVNETHDRSZ, TUNSETOFFLOAD of tap_fd */
         uint32_t n_maps, n_threads, n_fds, n_events, n_signals, n_specials, n_deltas, pad;
         struct procimage_file base, base_memory; /* inode 0: none */

@@ -13,12 +13,17 @@ from conftest import Host, until
 from test_history import checkpoint, rollback
 from test_life import counting, counts, goes_on
 
-MAGIC = b'CSCIMG02'
+MAGIC = b'CSCIMG03'
 
 
 def thawed(h, s):
     """Whether the VM of a sandbox is what cspace-thaw became."""
     return os.path.basename(os.readlink(f'/proc/{h.pids(s)[1]}/exe')) == 'cspace-thaw'
+
+
+def heap(pid):
+    """Where the kernel has the beginning of a process's heap (proc(5), stat)."""
+    return int(open(f'/proc/{pid}/stat').read().rpartition(')')[2].split()[44])
 
 
 def shares_base(h, s):
@@ -84,6 +89,20 @@ def test_it_has_not_more_rights_than_qemu(host):
     assert status['Uid'].split()[0] != '0'
     writable = [line for line in open(f'/proc/{h.pids(s)[1]}/maps') if 's' in line.split()[1]]
     assert not writable, writable
+
+
+def test_the_heap_is_where_it_was(host):
+    """brk(2) goes on with QEMU's, not with that of cspace-thaw, which would be in no image."""
+    h = host
+    a, b = h.create(), h.create()
+    assert thawed(h, a) and heap(h.pids(a)[1]) == heap(h.pids(b)[1])
+    before = heap(h.pids(a)[1])
+    assert not 0x100000000000 <= before < 0x100080000000
+    mapped = [tuple(int(x, 16) for x in line.split()[0].split('-')) for line in open(f'/proc/{h.pids(a)[1]}/maps')]
+    assert any(start <= before < end for start, end in mapped)
+    h.change(a, 'suspend')
+    h.change(a, 'restore')
+    assert thawed(h, a) and heap(h.pids(a)[1]) == before
 
 
 def test_suspended_twice(host):
