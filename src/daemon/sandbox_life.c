@@ -9,8 +9,8 @@
  *   suspend   BEGIN -> SAVE -> COMMIT -> ROW -> REMOVE        see rootd/image.c and warden/hold.c
  *   stop      QUERY -> [RESUME] -> STOP -> COMMIT -> ROW -> REMOVE; of a suspended one nothing, its memory is not used
  *   restore, start                                           sandbox_create.c; FALL_BACK when that fails
- *   checkpoint  disk: FSFREEZE -> COMMIT -> ROW; full: BEGIN -> SAVE -> COMMIT -> AWAKE -> SEAL -> ROW; without a VM: COMMIT
- *             (of the image it has) -> ROW. The sandbox keeps its state
+ *   checkpoint  disk: FSFREEZE -> COMMIT -> ROW; full: FSFREEZE -> FSTHAW -> BEGIN -> SAVE -> COMMIT -> AWAKE ->
+ *             SEAL -> ROW; without a VM: COMMIT (of the image it has) -> ROW. The sandbox keeps its state
  *   fork      as a full checkpoint of a VM; ROW are those of the copies, and the operation is theirs from there on (fork.c)
  *   rollback  REMOVE (row and image are written before), then as restore or start
  *   (salvage) COMMIT -> ROW -> REMOVE                        of a FAILED one, without an operation
@@ -84,6 +84,7 @@ enum step {
         STEP_WARDEN,
         STEP_QUERY,
         STEP_FSFREEZE,
+        STEP_FSTHAW,
         STEP_BEGIN,
         STEP_SAVE,
         STEP_COMMIT,
@@ -340,9 +341,9 @@ static void simple(struct life *l, uint16_t type) {
                 warden_lost(l, e.msg);
 }
 
-static void step_fsfreeze(struct life *l) {
+static void step_fsfreeze(struct life *l, bool on) {
         struct error e = ERROR_INIT;
-        struct ipc_fsfreeze m = { .on = 1 };
+        struct ipc_fsfreeze m = { .on = on };
         uint8_t body[16];
         size_t n;
         if (ipc_fsfreeze_encode(&m, body, sizeof body, &n) < 0 || ask_warden(l, IPC_FSFREEZE, body, n, WARDEN_TIMEOUT_MS, &e) < 0)
@@ -391,6 +392,12 @@ static void on_checkpoint_answer(struct life *l, int err, const struct error *e)
                 sandbox_log(l->app, l->s, "warn", "checkpoint", "%s: %s",
                             l->step == STEP_FSFREEZE ? "the guest's filesystem was not frozen" : "it does not go on as it should",
                             e->msg);
+        if (l->step == STEP_FSTHAW || (l->step == STEP_FSFREEZE && l->checkpoint->full)) {
+                /* Frozen it was to have everything written; the memory is kept as of a guest that may write. */
+                l->step = l->step == STEP_FSFREEZE && err >= 0 ? STEP_FSTHAW : STEP_BEGIN;
+                take_step(l);
+                return;
+        }
         if (l->step == STEP_FSFREEZE)
                 l->checkpoint->consistent = err >= 0;
         l->step = l->step == STEP_AWAKE ? STEP_SEAL : STEP_COMMIT;
@@ -798,7 +805,10 @@ static void take_step(void *arg) {
                 simple(l, IPC_RESUME);
                 break;
         case STEP_FSFREEZE:
-                step_fsfreeze(l);
+                step_fsfreeze(l, true);
+                break;
+        case STEP_FSTHAW:
+                step_fsfreeze(l, false);
                 break;
         case STEP_BEGIN:
                 step_begin(l);
@@ -829,10 +839,10 @@ static void first_checkpoint_step(struct life *l) {
         l->checkpoint->consistent = l->checkpoint->full || l->from == SANDBOX_STOPPED;
         if (l->s->image[0])
                 l->step = STEP_COMMIT;
-        else if (l->checkpoint->full)
-                l->step = STEP_BEGIN;
+        else if (l->from == SANDBOX_RUNNING && l->verb == SANDBOX_CHECKPOINT)
+                l->step = STEP_FSFREEZE; /* of a full one too: its files are read without its memory */
         else
-                l->step = l->from == SANDBOX_RUNNING ? STEP_FSFREEZE : STEP_COMMIT;
+                l->step = l->checkpoint->full ? STEP_BEGIN : STEP_COMMIT;
         take_step(l);
 }
 
@@ -951,13 +961,13 @@ static enum sandbox_verb wake_verb(const struct sandbox *s) {
 
 static int check(struct app *app, const struct sandbox *s, const struct verb *v, const char *name, struct error *err) {
         if (s->life && copies(s->life))
-                return error_set(err, -EBUSY, "the sandbox is %s and being %s: it cannot %s now", sandbox_state_name(s->state),
+                return error_set(err, -EBUSY, "sandbox \"%s\" is %s and being %s: it cannot %s now", s->id, sandbox_state_name(s->state),
                                  s->life->verb == SANDBOX_FORK ? "forked" : "checkpointed", name);
         if (s->fork)
-                return error_set(err, -EBUSY, "the sandbox is %s and its fork has not ended: it cannot %s now",
-                                 sandbox_state_name(s->state), name);
+                return error_set(err, -EBUSY, "sandbox \"%s\" is %s and its fork has not ended: it cannot %s now",
+                                 s->id, sandbox_state_name(s->state), name);
         if (s->life || s->create || s->del || !(v->from & SANDBOX_BIT(s->state)))
-                return error_set(err, -EBUSY, "the sandbox is %s: it cannot %s now", sandbox_state_name(s->state), name);
+                return error_set(err, -EBUSY, "sandbox \"%s\" is %s: it cannot %s now", s->id, sandbox_state_name(s->state), name);
         bool at_rest = SANDBOX_BIT(s->state) & AT_REST;
         if (v->kind != OP_ROLLBACK && at_rest && !s->image[0])
                 return error_set(err, -EBUSY, "the sandbox is %s and has nothing that it could be started from",

@@ -356,7 +356,7 @@ def history(d, s):
     return [c['id'] for c in d.get(f'/v1/sandboxes/{s}/checkpoints').json['checkpoints']]
 
 
-CHECKPOINT_STEPS = [('disk', 'FSFREEZE'), ('disk', 'IMAGE_COMMIT'), ('full', 'IMAGE_BEGIN'), ('full', 'SAVE'),
+CHECKPOINT_STEPS = [('disk', 'FSFREEZE'), ('disk', 'IMAGE_COMMIT'), ('full', 'FSFREEZE'), ('full', 'IMAGE_BEGIN'), ('full', 'SAVE'),
                     ('full', 'IMAGE_COMMIT'), ('full', 'RESUME'), ('full', 'IMAGE_SEAL')]
 
 
@@ -368,10 +368,11 @@ def test_checkpoint_disturbed(ready, kind, step, how):
     s = d.create()['id']
     first = checkpoint(d, s, name='first').json['operation']['result']['checkpoint']
     until(lambda: d.steer(seen=True).count('FSFREEZE') == 2, what='its end')
+    n = len(d.steer(seen=True))
     d.fault(step, **({'error': [28, 'no space left']} if how == 'error' else {'delay': 0.5}), times=1)
     op = checkpoint(d, s, 0, kind=kind).json['operation']['id']
     if how != 'error':
-        until(lambda: d.steer(seen=True)[-1] == step, what=step)
+        until(lambda: d.steer(seen=True)[n:][-1:] == [step], what=step)
     if how == 'kill':
         d.kill()
         d.start()
@@ -392,7 +393,7 @@ def test_checkpoint_disturbed(ready, kind, step, how):
     if how == 'kill':
         assert ended['state'] == 'failed' and ended['error']['code'] == 'interrupted'
     if how == 'error' and step in ('FSFREEZE', 'RESUME'):
-        assert done and d.get(f'/v1/sandboxes/{s}/checkpoints').json['checkpoints'][1]['consistent'] == (step != 'FSFREEZE')
+        assert done and d.get(f'/v1/sandboxes/{s}/checkpoints').json['checkpoints'][1]['consistent'] == ((kind, step) != ('disk', 'FSFREEZE'))
     if how == 'rootd':
         assert done
     r = d.post(f'/v1/sandboxes/{s}/rollback?wait=60', {'checkpoint': 'first'})

@@ -71,6 +71,23 @@ def test_full_checkpoint_and_rollback(host):
     until(lambda: h.left() == {'run': [], 'disks': [], 'images': []}, what='nothing')
 
 
+def test_files_of_a_full_checkpoint_are_on_its_disk(host):
+    """Its files are read, and a template made of it, without the memory that the guest held them in."""
+    h = host
+    s = counting(h)
+    h.sh(s, 'echo kept >/root/held')  # not synced
+    checkpoint(h, s, kind='full', name='warm')
+    h.sh(s, 'echo changed >/root/held; cat /root/held')  # not frozen any more
+    r = h.get(f'/v1/sandboxes/{s}/history/file?at=warm&path=/root/held')
+    assert r.status == 200 and b'kept' in r.body, r
+    x = h.get(f'/v1/sandboxes/{s}/diff?from=warm').json['changes']
+    assert [c['status'] for c in x if c['path'] == '/root/held'] == ['changed'], x
+    rollback(h, s, 'warm')
+    assert h.sh(s, 'cat /root/held; echo more >/root/more; cat /root/more').split() == ['kept', 'more']
+    h.delete(s)
+    until(lambda: h.left() == {'run': [], 'disks': [], 'images': []}, what='nothing')
+
+
 @pytest.mark.parametrize('verb', ['pause', 'suspend', 'stop'])
 def test_checkpoint_of_one_that_does_not_run(host, verb):
     h = host
