@@ -80,6 +80,13 @@ static int check_operands(const struct command *c, int n, char **argv) {
         return CLI_OK;
 }
 
+/* An error that ends the parsing must still have the form that was asked for behind it. */
+static void look_ahead_for_json(int argc, char **argv) {
+        for (int i = 0; i < argc && !str_eq(argv[i], "--"); i++)
+                if (str_eq(argv[i], "--json"))
+                        cli()->json = true;
+}
+
 static int run_command(const struct command *c, int words, int argc, char **argv) {
         const struct opt_spec spec = { c->opts, command_globals, c->command_at };
         struct error err = ERROR_INIT;
@@ -93,8 +100,10 @@ static int run_command(const struct command *c, int words, int argc, char **argv
                 help_command(stdout, c);
                 return CLI_OK;
         }
-        if (n < 0)
+        if (n < 0) {
+                look_ahead_for_json(argc, argv);
                 return cli_usage("%s", err.msg);
+        }
         int rc = check_operands(c, n, argv + words);
         return rc != CLI_OK ? rc : c->run(n, argv + words);
 }
@@ -102,6 +111,7 @@ static int run_command(const struct command *c, int words, int argc, char **argv
 /* One word of two, or a second word that is none. */
 static int run_group(int argc, char **argv) {
         cli()->command = argv[0];
+        look_ahead_for_json(argc, argv);
         if (argc == 1 && !cli()->json) {
                 help_group(stderr, argv[0]);
                 return CLI_USAGE;
@@ -127,6 +137,7 @@ static int dispatch(int argc, char **argv) {
                 }
                 return run_group(argc, argv);
         }
+        look_ahead_for_json(argc, argv);
         const char *near = command_suggest("", argv[0]);
         if (near)
                 return cli_usage("there is no command \"%s\"; did you mean \"%s\"?", argv[0], near);
@@ -146,8 +157,10 @@ static int start(int argc, char **argv) {
         cli()->api = non_empty(getenv("CSPACE_API_URL"));
         cli()->key = non_empty(getenv("CSPACE_API_KEY"));
         int n = opts_parse(&spec, argc - 1, argv + 1, &help, &err);
-        if (n < 0)
+        if (n < 0) {
+                look_ahead_for_json(argc - 1, argv + 1);
                 return cli_usage("%s", err.msg);
+        }
         if (help) {
                 help_overview(stdout);
                 return CLI_OK;

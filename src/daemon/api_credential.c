@@ -270,7 +270,10 @@ static void rotate(struct api_req *r) {
         struct credential_spec spec = { .provider = credential_provider(c), .settings = credential_settings(c) };
         int rc = 0;
         if (spec.provider == CREDENTIAL_STATIC)
-                rc = r->body ? read_static(r->body, &spec, &e) : error_set(&e, -EINVAL, "a body with \"secret\" is needed");
+                rc = r->body && json_object_get(r->body, "secret")
+                             ? read_static(r->body, &spec, &e)
+                             : error_set(&e, -EINVAL, "credential \"%.80s\" is a static one: it has no token, and \"secret\" is needed",
+                                         r->params[0]);
         else if (r->body && (rc = json_only_keys(r->body, keys, &e)) >= 0)
                 rc = json_read_str(r->body, "secret", false, BINDING_SECRET_MAX, &spec.secret, &e);
         if (rc >= 0 && spec.provider == CREDENTIAL_COMMAND && spec.secret)

@@ -190,7 +190,8 @@ static void list(struct api_req *r) {
             api_query_str(r, "order", 16, &order) < 0)
                 return;
         if (state && read_states(state, &f.states) < 0) {
-                api_error(r, API_INVALID_ARGUMENT, "\"state\" must be a comma list of states, such as running, paused, suspended, stopped, failed");
+                api_error(r, API_INVALID_ARGUMENT, "\"state\" is \"%.80s\"; it must be a comma list of states, such as running, paused, suspended, stopped, failed",
+                          state);
                 return;
         }
         if (order && !str_eq(order, "newest") && !str_eq(order, "oldest")) {

@@ -102,8 +102,8 @@ static int check_size(const struct app *app, const struct sandbox_params *p, con
                 return error_set(err, -EINVAL, "the template is of a VM that ran, with %u MiB and %u CPUs, and has no other sizes",
                                  memory, cpus);
         if (p->disk_bytes && p->disk_bytes < t->disk_bytes)
-                return error_set(err, -EINVAL, "the disk cannot be smaller than the template's (%llu MiB)",
-                                 (unsigned long long) (t->disk_bytes >> 20));
+                return error_set(err, -EINVAL, "the disk cannot be smaller than the template's (%llu MiB), and %llu MiB were asked for",
+                                 (unsigned long long) (t->disk_bytes >> 20), (unsigned long long) (p->disk_bytes >> 20));
         if (p->disk_bytes > DISK_MAX)
                 return error_set(err, -EINVAL, "the disk cannot be larger than %llu MiB", DISK_MAX >> 20);
         return 0;

@@ -24,7 +24,7 @@ static int read_end(const json_t *body, const char *key, enum sandbox_end *end, 
                         *end = (enum sandbox_end) i;
                         return 0;
                 }
-        return error_set(err, -EINVAL, "\"%s\" is one of delete, pause, suspend, stop", key);
+        return error_set(err, -EINVAL, "\"%s\" is \"%s\"; it must be one of delete, pause, suspend, stop", key, text);
 }
 
 int sandbox_rules_read_checkpoints(const json_t *body, struct sandbox_rules *rules, struct error *err) {
@@ -35,7 +35,8 @@ int sandbox_rules_read_checkpoints(const json_t *body, struct sandbox_rules *rul
         if (r < 0)
                 return r;
         if (every > 0 && every < CHECKPOINT_EVERY_MIN_S)
-                return error_set(err, -EINVAL, "\"checkpoint_every_s\" is 0 or at least %d", CHECKPOINT_EVERY_MIN_S);
+                return error_set(err, -EINVAL, "\"checkpoint_every_s\" is %llu; it must be 0 or at least %d",
+                                 (unsigned long long) every, CHECKPOINT_EVERY_MIN_S);
         rules->checkpoint_every_s = every;
         rules->checkpoint_keep = keep;
         return 0;

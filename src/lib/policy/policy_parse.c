@@ -47,6 +47,9 @@ static int split_port(const char *text, size_t *ret_n, uint16_t *ret_port, struc
         const char *colon = strchr(text, ':');
         uint64_t port = 0;
 
+        if (strstr(text, "://"))
+                return error_set(err, -EINVAL, "\"%.300s\" is a URL, and a host's name is needed, as in \"api.example.com\" or \"api.example.com:8443\"",
+                                 text);
         if (colon && (str_to_u64(colon + 1, UINT16_MAX, &port) < 0 || port == 0 || colon[1] == '0'))
                 return error_set(err, -EINVAL, "\"%.300s\": the port must be a number from 1 to 65535", text);
         *ret_n = colon ? (size_t) (colon - text) : strlen(text);

@@ -301,7 +301,18 @@ def test_template_that_does_not_exist(cli, server):
 def test_usage_errors(cli, server, args, words):
     r = cli(*args)
     assert r.returncode == 2 and words in r.stderr.decode()
+    if args and '--' not in args and args[0] not in ('run', 'exec'):
+        r = cli(*args, '--json')
+        assert r.returncode == 2 and json.loads(r.stderr)['error']['code'] == 'usage'
     assert not server.sandboxes
+
+
+def test_hints(cli, server):
+    for code, words in [('sandbox_not_running', '`cspace wake SANDBOX`'), ('checkpoint_not_found', '`cspace history SANDBOX`'),
+                        ('credential_not_found', '`cspace credential ls`')]:
+        body = json.dumps({'error': {'code': code, 'message': 'no'}}).encode()
+        server.raw_answer = b'HTTP/1.1 409 X\r\nContent-Length: %d\r\n\r\n%b' % (len(body), body)
+        assert words in cli('info', 'x').stderr.decode(), code
 
 
 @pytest.mark.parametrize('answer', [

@@ -86,6 +86,19 @@ def test_errors_have_a_form(daemon):
         assert r.json['error']['message']
 
 
+def test_errors_name_the_value(ready):
+    s = ready.create()['id']
+    box = {'template': 'base'}
+    cases = [('GET', '/v1/sandboxes?state=odd', None, '"odd"'), ('POST', '/v1/sandboxes', {**box, 'on_idle': 'sleep'}, '"sleep"'),
+             ('POST', '/v1/sandboxes', {**box, 'on_expiry': 'sleep'}, '"sleep"'),
+             ('POST', '/v1/sandboxes', {**box, 'checkpoint_every_s': 1}, '"checkpoint_every_s" is 1;'),
+             ('POST', '/v1/sandboxes', {**box, 'disk_mb': 1}, 'and 1 MiB were asked for'),
+             ('POST', f'/v1/sandboxes/{s}/resume', None, f'"{s}" is running')]
+    for method, path, body, words in cases:
+        r = ready.request(method, path, body)
+        assert r.status in (400, 409) and words in r.json['error']['message'], (path, body, r)
+
+
 def test_too_large_a_body(daemon):
     r = daemon.post('/v1/sandboxes', b'{"template":"' + b'x' * (17 << 20) + b'"}')
     assert (r.status, r.code) == (413, 'body_too_large')

@@ -238,6 +238,8 @@ def test_rotate(ready, source):
     for name, body in (('plain', None), ('plain', {}), ('plain', {'secret': 'short'}), ('plain', {'secret': 'two\nlines of it'}), ('cmd', {'secret': 'long enough'}),
                        ('token', {'client_id': 'x'}), ('token', {'secret': ''})):
         assert ready.post(f'/v1/credentials/{name}/rotate', body).code == 'invalid_argument', (name, body)
+    for body in (None, {}):
+        assert '"plain" is a static one' in ready.post('/v1/credentials/plain/rotate', body).json['error']['message']
     r = ready.post('/v1/credentials/plain/rotate', {'secret': 'the new secret', 'expires_at': '2030-01-01T00:00:00Z'})
     assert r.status == 200, r
     assert source.given(s['id'], 'plain')[0] == 'the new secret'

@@ -45,6 +45,7 @@ static void test_refused(void **state) {
         static const struct {
                 const char *text, *message; /* a part of it */
         } rows[] = {
+                { "{'rules':[{'action':'allow','hosts':['http://a.b/c']}]}", "rules[0].hosts[0]: \"http://a.b/c\" is a URL" },
                 { "[]", "must be an object" },
                 { "1", "must be an object" },
                 { "{", "invalid JSON" },
