@@ -11,7 +11,7 @@
  *   restore, start                                           sandbox_create.c; FALL_BACK when that fails
  *   checkpoint  disk: FSFREEZE -> COMMIT -> ROW; full: FSFREEZE -> FSTHAW -> BEGIN -> SAVE -> COMMIT -> AWAKE ->
  *             SEAL -> ROW; without a VM: COMMIT (of the image it has) -> ROW. The sandbox keeps its state
- *   fork      as a full checkpoint of a VM; ROW are those of the copies, and the operation is theirs from there on (fork.c)
+ *   fork      as a full checkpoint of a VM from BEGIN on; ROW are those of the copies, and the operation is theirs from there on (fork.c)
  *   rollback  REMOVE (row and image are written before), then as restore or start
  *   (salvage) COMMIT -> ROW -> REMOVE                        of a FAILED one, without an operation
  *
