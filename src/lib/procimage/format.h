@@ -16,7 +16,7 @@
 
 #include <stdint.h>
 
-#define PROCIMAGE_MAGIC 0x3330474d49435343ull /* "CSCIMG03": another number for every change of this file */
+#define PROCIMAGE_MAGIC 0x3430474d49435343ull /* "CSCIMG04": another number for every change of this file */
 #define PROCIMAGE_PAGE 4096u
 #define PROCIMAGE_HEAD (2u << 20) /* bytes, and where the pages begin */
 #define PROCIMAGE_MAPS_MAX 4096
@@ -108,6 +108,7 @@ struct procimage_special {
 struct procimage_head {
         uint64_t magic;
         char host[72]; /* NUL-terminated; which host it is good for */
+        uint64_t bytes; /* of the whole file */
         char name[16]; /* of the process */
         uint64_t vdso;
         uint64_t memory_bytes;

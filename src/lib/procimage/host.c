@@ -3,9 +3,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -48,7 +50,11 @@ bool procimage_usable(int fd, const char *host) {
         struct {
                 uint64_t magic;
                 char host[PROCIMAGE_HOST_SIZE];
+                uint64_t bytes;
         } h;
-        return pread(fd, &h, sizeof h, 0) == (ssize_t) sizeof h && h.magic == PROCIMAGE_MAGIC &&
-               memchr(h.host, '\0', sizeof h.host) && str_eq(h.host, host);
+        struct stat st;
+        _Static_assert(sizeof h.host == sizeof ((struct procimage_head *) NULL)->host &&
+                               offsetof(struct procimage_head, bytes) == sizeof h.magic + sizeof h.host, "read at once");
+        return fstat(fd, &st) == 0 && pread(fd, &h, sizeof h, 0) == (ssize_t) sizeof h && h.magic == PROCIMAGE_MAGIC &&
+               memchr(h.host, '\0', sizeof h.host) && str_eq(h.host, host) && (uint64_t) st.st_size == h.bytes;
 }

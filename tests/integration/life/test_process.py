@@ -13,7 +13,7 @@ from conftest import Host, until
 from test_history import checkpoint, rollback
 from test_life import counting, counts, goes_on
 
-MAGIC = b'CSCIMG03'
+MAGIC = b'CSCIMG04'
 
 
 def thawed(h, s):
@@ -155,6 +155,36 @@ def test_of_another_host(host):
     h.change(s, 'restore')
     assert not thawed(h, s)
     goes_on(h, s, before)
+
+
+def test_of_which_a_part_is_missing(host):
+    """It is passed over as well."""
+    h = host
+    s = counting(h)
+    before = counts(h, s)
+    h.change(s, 'suspend')
+    image, = images(h)
+    os.truncate(image, os.path.getsize(image) - 4096)
+    h.change(s, 'restore')
+    assert not thawed(h, s)
+    goes_on(h, s, before)
+
+
+def test_a_damaged_one_harms_nobody(host):
+    """What cspace-thaw cannot become is told, the sandbox is what it was, and nothing of the try is left."""
+    h = host
+    s = counting(h)
+    h.change(s, 'suspend')
+    image, = images(h)
+    with open(image, 'r+b') as f:
+        f.seek(4096)
+        f.write(b'\xff' * 200000)
+    for _ in range(2):
+        r = h.post(f'/v1/sandboxes/{s}/restore?wait=120')
+        assert r.status == 500 and r.json['error']['code'] == 'change_failed', r
+        assert h.state(s) == 'suspended'
+        left = h.left()
+        assert (left['run'], left['disks'], len(left['images'])) == ([], [], 1)
 
 
 def test_a_full_checkpoint_goes_on(host):
