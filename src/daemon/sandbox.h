@@ -122,7 +122,7 @@ struct sandbox {
         int64_t retry_ms;                /* what its rules say is not to be tried before */
         int64_t rolled_ms;               /* what the next automatic checkpoint's time counts from; 0: not known yet */
         uint64_t rolled_ns;              /* when its disk was last written to after the last one; 0: not known */
-        bool publish_wake;               /* was suspended to be published, which a restart interrupted */
+        unsigned publish_wake;           /* was suspended to be published: so often is it tried to restore it */
         bool rolling;                    /* cspace-rootd is asked about its disk */
         struct create *create;           /* flow under way: also of RESTORING and STARTING */
         struct life *life;               /* flow under way: of the other moves */

@@ -182,6 +182,7 @@ static void is_running(struct create *c, struct op *o) {
                 s->expires_ms = clock_real_ms() + (int64_t) s->rules.ttl_s * 1000; /* its time begins again */
         s->active_ms = clock_real_ms();
         rolling_woken(s);
+        s->publish_wake = 0;
         memcpy(c->image, s->image, sizeof c->image);
         image_hold(app, &c->hold, c->image);
         s->image[0] = s->reason[0] = 0;

@@ -1033,7 +1033,7 @@ int sandbox_change_with(struct app *app, struct sandbox *s, enum sandbox_verb ve
         int r = check(app, s, v, wake ? "wake" : v->name, err);
         if (r < 0)
                 return r;
-        s->publish_wake = false; /* somebody wants something else */
+        s->publish_wake = 0; /* somebody wants something else */
         struct db_batch *b = db_batch_new();
         struct begin *g = calloc(1, sizeof *g);
         if (!b || !g) {

@@ -42,6 +42,7 @@
 #define SUSPEND_TIMEOUT_MS 900000
 #define RETRY_MS 200
 #define PATIENCE_MS 20000
+#define WAKE_TRIES 3
 
 #define HAS_VM (SANDBOX_BIT(SANDBOX_RUNNING) | SANDBOX_BIT(SANDBOX_PAUSED))
 #define AT_REST (SANDBOX_BIT(SANDBOX_SUSPENDED) | SANDBOX_BIT(SANDBOX_STOPPED) | SANDBOX_BIT(SANDBOX_FAILED))
@@ -164,18 +165,20 @@ static void on_image(void *arg, enum api_code code, const char *why) {
 void publish_wake(struct app *app, struct sandbox *s) {
         struct error e = ERROR_INIT;
         struct op *o;
-        if (!s->publish_wake || s->state != SANDBOX_SUSPENDED)
+        unsigned left = s->publish_wake;
+        if (left == 0 || s->state != SANDBOX_SUSPENDED)
                 return;
-        s->publish_wake = false;
         if (sandbox_change(app, s, SANDBOX_RESTORE, "", NULL, NULL, NULL, &o, &e) < 0)
                 sandbox_log(app, s, "warn", "publish", "it stays suspended: %s", e.msg);
+        else
+                s->publish_wake = left - 1; /* should it fall back, which comes here again */
 }
 
 void publish_interrupted(struct app *app, const struct op *o) {
         struct sandbox *s = sandbox_find_all(app, o->sandbox_id);
         bool down = s && (s->state == SANDBOX_SUSPENDING || s->state == SANDBOX_SUSPENDED);
         if (down && json_is_true(json_object_get(o->result, "wake")))
-                s->publish_wake = true;
+                s->publish_wake = WAKE_TRIES;
 }
 
 /* The token that the memory has is nobody's any more. */
@@ -184,7 +187,7 @@ static void on_rotated(void *arg, int err, const struct error *e) {
         struct sandbox *s = bd->publish->of;
         if (bd->app->stopping)
                 return;
-        s->publish_wake = bd->publish->wake;
+        s->publish_wake = bd->publish->wake ? WAKE_TRIES : 0;
         publish_wake(bd->app, s);
         if (err < 0)
                 build_fail(bd, API_STORAGE_FULL, e->msg);

@@ -174,13 +174,7 @@ def test_disturbed(ready, kind, step, how):
     if how == 'delete':
         clean(d, [], 2 if done else 1)
         return
-    waking_failed = how in ('error', 'rootd') and step in ('PLACE', 'IDENTIFY')  # as with a restore that somebody asked for
-
-    def runs():
-        if waking_failed and d.sandbox(s)['state'] == 'suspended':
-            d.post(f'/v1/sandboxes/{s}/restore?wait=60')
-        return d.sandbox(s)['state'] == 'running'
-    until(runs, 30, 'running')
+    until(lambda: d.sandbox(s)['state'] == 'running', 30, 'running')
     clean(d, [s], 2 if done else 1)
     assert d.post(f'/v1/sandboxes/{s}/commands', {'cmd': 'x'}).status == 201
     if how == 'error':
