@@ -259,6 +259,17 @@ static int inject(pid_t tid, const struct user_regs_struct *raw, uint64_t nr, ui
         return u.rip == raw->rip ? 0 : error_set(err, -EIO, "the VM's process went elsewhere than it was sent");
 }
 
+/* As it was, also if this program ends now: a thread that was sent one step would die of SIGTRAP then. It stops once more
+ * before it gets anywhere, without. */
+static int put_back(pid_t tid, const struct user_regs_struct *raw, struct error *err) {
+        struct user_regs_struct back = *raw;
+        struct iovec v = { &back, sizeof back };
+        if (ptrace(PTRACE_SETREGSET, tid, NT_PRSTATUS, &v) < 0 || ptrace(PTRACE_INTERRUPT, tid, NULL, NULL) < 0 ||
+            ptrace(PTRACE_CONT, tid, NULL, NULL) < 0)
+                return error_errno(err, errno, "thread %d of the VM cannot be put back", tid);
+        return wait_stop(tid, err);
+}
+
 /* Room below what the thread has on its stack, for the kernel's answers. */
 static uint64_t scratch(const struct user_regs_struct *u) {
         return (u->rsp - RED_ZONE - SCRATCH_BYTES) & ~15ull;
@@ -267,17 +278,16 @@ static uint64_t scratch(const struct user_regs_struct *u) {
 /* Where the kernel clears the thread's number when it ends, for those who wait for that (set_tid_address(2)). */
 static int keep_clear_tid(pid_t pid, pid_t tid, const struct user_regs_struct *raw, struct procimage_thread *t, struct error *err) {
         uint64_t kept, at = scratch(raw);
-        struct user_regs_struct back = *raw;
-        struct iovec v = { &back, sizeof back };
         int64_t answer = 0;
         if (read_memory(pid, at, &kept, sizeof kept) < 0)
                 return error_set(err, -EFAULT, "the stack of thread %d of the VM cannot be read", tid);
         int r = inject(tid, raw, SYS_prctl, PR_GET_TID_ADDRESS, at, 0, 0, &answer, err);
         if (r == 0 && (answer < 0 || read_memory(pid, at, &t->clear_tid, sizeof t->clear_tid) < 0))
                 r = error_set(err, -EOPNOTSUPP, "this kernel does not tell where it clears a thread's number (CONFIG_CHECKPOINT_RESTORE)");
-        if ((write_memory(pid, at, &kept, sizeof kept) < 0 || ptrace(PTRACE_SETREGSET, tid, NT_PRSTATUS, &v) < 0) && r == 0)
-                r = error_errno(err, errno, "thread %d of the VM cannot be put back", tid);
-        return r;
+        if (write_memory(pid, at, &kept, sizeof kept) < 0 && r == 0)
+                r = error_set(err, -EFAULT, "the stack of thread %d of the VM cannot be put back", tid);
+        int back = put_back(tid, raw, r == 0 ? err : NULL);
+        return r == 0 ? back : r;
 }
 
 /* Without AMX's tiles, which only a process that has asked for them has, and for which a signal frame has no room. */
@@ -369,17 +379,16 @@ static int ask_signals(pid_t pid, const struct user_regs_struct *raw, uint64_t a
 static int keep_signals(pid_t pid, const struct user_regs_struct *raw, struct procimage_head *head, struct error *err) {
         uint64_t set, kept[4];
         const uint64_t at = scratch(raw);
-        struct user_regs_struct back = *raw;
-        struct iovec v = { &back, sizeof back };
         int r = signals_set(pid, &set, err);
         if (r < 0 || set == 0)
                 return r;
         if (read_memory(pid, at, kept, sizeof kept) < 0)
                 return error_set(err, -EFAULT, "the VM's stack cannot be read");
         r = ask_signals(pid, raw, at, set, head, err);
-        if ((write_memory(pid, at, kept, sizeof kept) < 0 || ptrace(PTRACE_SETREGSET, pid, NT_PRSTATUS, &v) < 0) && r == 0)
-                r = error_errno(err, errno, "the VM's process cannot be put back");
-        return r;
+        if (write_memory(pid, at, kept, sizeof kept) < 0 && r == 0)
+                r = error_set(err, -EFAULT, "the VM's stack cannot be put back");
+        int back = put_back(pid, raw, r == 0 ? err : NULL);
+        return r == 0 ? back : r;
 }
 
 /* ---- the heap ------------------------------------------------------------------------------------ */
@@ -403,17 +412,14 @@ static int heap_start(pid_t pid, uint64_t *ret, struct error *err) {
 }
 
 static int keep_heap(pid_t pid, const struct user_regs_struct *raw, struct procimage_head *head, struct error *err) {
-        struct user_regs_struct back = *raw;
-        struct iovec v = { &back, sizeof back };
         int64_t answer = 0;
         int r = heap_start(pid, &head->start_brk, err);
         if (r < 0)
                 return r;
         r = inject(pid, raw, SYS_brk, 0, 0, 0, 0, &answer, err);
-        if (ptrace(PTRACE_SETREGSET, pid, NT_PRSTATUS, &v) < 0 && r == 0)
-                r = error_errno(err, errno, "the VM's process cannot be put back");
         head->brk = (uint64_t) answer;
-        return r;
+        int back = put_back(pid, raw, r == 0 ? err : NULL);
+        return r == 0 ? back : r;
 }
 
 int process_stop(pid_t pid, struct procimage_head *head, struct error *err) {

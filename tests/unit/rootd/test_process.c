@@ -126,6 +126,36 @@ static void one_that_does_not_stop_is_left(void **state) {
         free(head);
 }
 
+static void play_echo(void) {
+        char c;
+        tell_ready();
+        while (read(over[0], &c, 1) == 1)
+                tell_ready();
+        _exit(0);
+}
+
+/* The program that makes an image may be killed. */
+static void it_outlives_who_stopped_it(void **state) {
+        (void) state;
+        char c;
+        int status;
+        pid_t pid = start(play_echo), job = fork();
+        if (job == 0) {
+                struct error e = ERROR_INIT;
+                struct procimage_head *head = malloc(sizeof *head);
+                _exit(head && stop(pid, head, &e) == 0 ? 0 : 1);
+        }
+        assert_int_equal(waitpid(job, &status, 0), job);
+        if (status != 0 && geteuid() != 0) { /* others than root may be allowed to trace their children alone */
+                end(pid);
+                skip();
+        }
+        assert_int_equal(status, 0);
+        assert_int_equal(write(over[1], "e", 1), 1);
+        assert_int_equal(read(ready[0], &c, 1), 1);
+        end(pid);
+}
+
 static volatile sig_atomic_t got;
 
 static void on_signal(int sig) {
@@ -224,6 +254,7 @@ int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(heap_is_known),
                 cmocka_unit_test(one_that_does_not_stop_is_left),
+                cmocka_unit_test(it_outlives_who_stopped_it),
                 cmocka_unit_test(no_signal_is_lost),
                 cmocka_unit_test(what_is_mapped_has_a_limit),
         };
