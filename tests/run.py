@@ -344,6 +344,7 @@ def main():
     # Started in the background by a shell, this process ignores them, and so would every program under test.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # as nohup leaves it
     os.makedirs(LOGS, exist_ok=True)
     for log in glob.glob(os.path.join(LOGS, '*')):
         shutil.rmtree(log) if os.path.isdir(log) else os.unlink(log)

@@ -1188,7 +1188,7 @@ void life_abandon(struct life *l) {
 
 void life_vm_ended(struct life *l, const char *reason) {
         if (l->verb == SANDBOX_STOP || l->verb == SALVAGE || l->verb == SANDBOX_ROLLBACK ||
-            (l->step >= STEP_ROW && !copies(l)))
+            (l->step >= STEP_ROW && l->step != STEP_UNDO && !copies(l)))
                 return; /* as was wanted, or of no matter any more */
         (void) snprintf(l->why, sizeof l->why, "%s", reason);
         if (l->asked)

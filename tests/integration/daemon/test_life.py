@@ -148,6 +148,20 @@ def test_the_vm_ends_in_between(ready, verb, step):
         until(lambda: change(d, s, 'start').status == 200, what='start')
 
 
+def test_the_vm_ends_while_a_suspend_is_undone(ready):
+    """The image could not be stored, and the VM that was to go on has ended: an answer, and a sandbox that is told as failed."""
+    d = ready
+    s = made(d, 'suspend')
+    d.fault('IMAGE_COMMIT', error=[28, 'no space left'], times=1)
+    d.fault('RESUME', delay=1, times=1)
+    r = change(d, s, 'suspend', 0)
+    until(lambda: d.steer(seen=True)[-1] == 'RESUME', what='the undo')
+    d.steer(vm_exit=s)
+    op = d.op(r.json['operation']['id'], 20)
+    assert op['state'] == 'failed', op
+    assert consistent(d, s) == 'failed'
+
+
 @pytest.mark.parametrize('verb,step', STEPS)
 def test_deleted_in_between(ready, verb, step):
     d = ready
