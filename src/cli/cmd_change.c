@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stdbool.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/cleanup.h"
 #include "cli.h"
@@ -13,16 +15,28 @@
 
 struct change {
         char *operation;
+        bool nothing; /* to be done: there is no operation, and no error */
 };
+
+/* Whoever wakes a sandbox wants it to run, which it may do already. */
+static bool runs(struct client *c, const char *id) {
+        _cleanup_free_ char *target = mem_printf("/v1/sandboxes/%s", id);
+        _cleanup_json_ json_t *answer = NULL;
+        struct api_error e;
+
+        return client_call(c, "GET", target, NULL, 0, &answer, &e) >= 0 && strcmp(member_str(answer, "state"), "running") == 0;
+}
 
 static void ask(struct client *c, const char *verb, const char *sandbox, struct change *ret, int *rc) {
         _cleanup_free_ char *id = client_escape(sandbox), *target = mem_printf("/v1/sandboxes/%s/%s", id, verb);
         _cleanup_json_ json_t *answer = NULL;
         struct api_error e;
 
-        if (client_call(c, "POST", target, NULL, 0, &answer, &e) < 0)
-                *rc = api_error_print(&e);
-        else
+        if (client_call(c, "POST", target, NULL, 0, &answer, &e) < 0) {
+                ret->nothing = strcmp(verb, "wake") == 0 && api_error_is(&e, "conflict") && runs(c, id);
+                if (!ret->nothing)
+                        *rc = api_error_print(&e);
+        } else
                 ret->operation = mem_dup(member_str(json_object_get(answer, "operation"), "id"));
 }
 
@@ -30,6 +44,8 @@ static void await(struct client *c, const char *verb, const char *sandbox, const
         _cleanup_json_ json_t *op = NULL;
         struct api_error e;
 
+        if (ch->nothing && !cli()->json)
+                puts(sandbox);
         if (!ch->operation)
                 return;
         if (operation_wait(c, ch->operation, NULL, &op, &e) < 0) {
@@ -52,7 +68,7 @@ static int change_all(const char *verb, int argc, char **argv) {
                 return cli_fail_err(&err);
         struct change *all = mem_grow(NULL, (size_t) argc, sizeof *all);
         for (int i = 0; i < argc; i++) {
-                all[i].operation = NULL;
+                all[i] = (struct change){ NULL };
                 ask(c, verb, argv[i], &all[i], &rc);
         }
         for (int i = 0; i < argc; i++)
@@ -95,4 +111,4 @@ COMMAND(stop, "Power sandboxes off and keep their disks.",
         "Processes are asked to end, and ended after 10 seconds.");
 COMMAND(start, "Boot stopped sandboxes from their disks.",
         "Also one that failed, where its disk could be kept. Takes as long as a computer needs to boot.");
-COMMAND(wake, "Resume, restore or start, whichever applies.", "");
+COMMAND(wake, "Resume, restore or start, whichever applies.", "One that runs already is no error.");

@@ -248,3 +248,19 @@ def test_exec_over_a_warden_that_crashes(host):
     assert (got + out).decode() == ''.join(f'line {i}\n' for i in range(1, 301)), err
     assert p.returncode == 7, err
     h.delete(s)
+
+
+def test_wake_by_the_cli(host):
+    """Whoever wakes a sandbox wants it to run, which is no error where it does already."""
+    h = host
+    s = h.create(name='work')
+
+    def wake(*args):
+        p = subprocess.run([os.path.join(BUILD, 'src', 'cli', 'cspace'), '--api', 'unix:' + os.path.join(h.run, 'api.sock'), 'wake', *args],
+                           stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
+        return p.returncode, p.stdout, p.stderr
+    h.change(s, 'suspend')
+    assert wake('work') == (0, 'work\n', '')
+    assert wake('work') == (0, 'work\n', '') and h.state(s) == 'running'
+    code, out, err = wake('work', 'nobody')
+    assert (code, out) == (125, 'work\n') and 'nobody' in err
