@@ -31,6 +31,11 @@ def can_be_steered(d):
         return False
 
 
+def written(d):
+    """That a sandbox runs is written beside the answer; when something later is durable, so is that."""
+    assert d.post('/v1/keys', {'name': 'later'}).status == 201
+
+
 def test_running_ones_are_adopted(ready):
     d = ready
     s = d.create(name='a', env={'A': '1'})
@@ -51,6 +56,7 @@ def test_running_ones_are_adopted(ready):
 def test_lost_ones_fail(ready):
     d = ready
     s = d.create()
+    written(d)
     d.kill()
     d.standin.kill()
     d.standin.wait()
@@ -65,6 +71,7 @@ def test_states_are_not_told_before_they_are_true(ready):
     """The host was started again: what the rows call running is not there, and no answer says that it runs."""
     d = ready
     s = d.create()
+    written(d)
     d.kill()
     d.standin.kill()
     d.standin.wait()
@@ -83,8 +90,7 @@ def test_states_without_rootd(ready):
     """There is nobody to ask: the rows are told after a while, and a client that left is forgotten."""
     d = ready
     s = d.create()
-    # That it runs is written beside the answer; when something later is durable, so is that.
-    assert d.post('/v1/keys', {'name': 'later'}).status == 201
+    written(d)
     d.kill()
     d.standin.kill()
     d.standin.wait()
