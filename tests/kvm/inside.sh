@@ -55,6 +55,10 @@ expect "run" 42 cspace run --template mini --memory 256M -- sh -c 'echo $((6*7))
 id=$(cspace create --template mini --memory 256M --quiet) || fail "create: $id"
 say "ok create ($(now))"
 expect "exec as root" 0 cspace exec --user root "$id" -- id -u
+# Of all host processes of a sandbox that has run a command; docs/performance.md has the limit.
+own=$(cspace info "$id" --json | grep -o '"memory_bytes":[0-9]*' | cut -d: -f2)
+[ "${own:-0}" -gt 1048576 ] && [ "$own" -le 16777216 ] || fail "private memory: \"$own\" bytes, at most 16777216"
+say "ok private memory: $own bytes ($(now))"
 expect "clock source of KVM" kvm-clock cspace exec "$id" -- cat /sys/devices/system/clocksource/clocksource0/current_clocksource
 head -c 1000000 /dev/urandom >/tmp/data
 cspace cp /tmp/data "$id:/tmp/data" || fail "cp in"
