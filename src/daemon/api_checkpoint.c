@@ -36,18 +36,12 @@ static struct checkpoint *find_checkpoint(struct api_req *r, struct sandbox *s, 
 static void begin(struct api_req *r, struct sandbox *s, enum sandbox_verb verb, struct sandbox_change_params *p) {
         struct error e = ERROR_INIT;
         struct op *o = NULL;
-        uint64_t wait_ms = 0;
-        if (api_query_wait(r, &wait_ms) < 0)
+        struct api_wait *w = NULL;
+        if (!api_wait_begin(r, 200, true, &w))
                 return;
-        int idem = idem_begin(r, &o);
-        if (idem == 2)
-                api_wait_existing(r, o, wait_ms, 200, true);
-        if (idem != 0)
-                return;
-        struct api_wait *w = api_wait_new(r, wait_ms, 200, true);
         p->owner = r->owner;
         p->idem = r->idem_scope;
-        int rc = w ? sandbox_change_with(r->app, s, verb, p, api_wait_durable, w, &o, &e) : -ENOMEM;
+        int rc = sandbox_change_with(r->app, s, verb, p, api_wait_durable, w, &o, &e);
         if (rc < 0) {
                 enum api_code code = rc == -EAGAIN ? API_TOO_MANY : rc == -EEXIST ? API_NAME_TAKEN : api_code_from_errno(rc);
                 api_error(r, code, "%s", e.msg[0] ? e.msg : "out of memory");

@@ -70,18 +70,12 @@ static void begin(struct api_req *r, struct sandbox *s, struct fork_params *p) {
         struct error e = ERROR_INIT;
         enum api_code code = API_INTERNAL;
         struct op *o = NULL;
-        uint64_t wait_ms = 0;
-        if (api_query_wait(r, &wait_ms) < 0)
+        struct api_wait *w = NULL;
+        if (!api_wait_begin(r, 201, true, &w))
                 return;
-        int idem = idem_begin(r, &o);
-        if (idem == 2)
-                api_wait_existing(r, o, wait_ms, 201, true);
-        if (idem != 0)
-                return;
-        struct api_wait *w = api_wait_new(r, wait_ms, 201, true);
         p->copy.owner = r->owner;
         p->idem = r->idem_scope;
-        if (!w || sandbox_fork(r->app, s, p, api_wait_durable, w, &o, &code, &e) < 0) {
+        if (sandbox_fork(r->app, s, p, api_wait_durable, w, &o, &code, &e) < 0) {
                 api_error(r, code, "%s", e.msg[0] ? e.msg : "out of memory");
                 api_wait_free(w);
                 return;

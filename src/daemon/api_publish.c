@@ -46,18 +46,12 @@ static int read_params(const json_t *b, struct sandbox_publish_params *p, char r
 static void begin(struct api_req *r, struct sandbox *s, struct sandbox_publish_params *p) {
         struct error e = ERROR_INIT;
         struct op *o = NULL;
-        uint64_t wait_ms = 0;
-        if (api_query_wait(r, &wait_ms) < 0)
+        struct api_wait *w = NULL;
+        if (!api_wait_begin(r, 201, true, &w))
                 return;
-        int idem = idem_begin(r, &o);
-        if (idem == 2)
-                api_wait_existing(r, o, wait_ms, 201, true);
-        if (idem != 0)
-                return;
-        struct api_wait *w = api_wait_new(r, wait_ms, 201, true);
         p->owner = r->owner;
         p->idem = r->idem_scope;
-        int rc = w ? sandbox_publish(r->app, s, p, api_wait_durable, w, &o, &e) : -ENOMEM;
+        int rc = sandbox_publish(r->app, s, p, api_wait_durable, w, &o, &e);
         if (rc >= 0) {
                 api_wait_set(w, o);
                 return;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "app.h"
+#include "idem.h"
 #include "op.h"
 #include "sandbox.h"
 
@@ -124,4 +125,20 @@ void api_wait_existing(struct api_req *r, struct op *o, uint64_t wait_ms, int do
         }
         api_wait_set(w, o);
         wait_or_answer(w);
+}
+
+bool api_wait_begin(struct api_req *r, int done_status, bool with_sandbox, struct api_wait **ret) {
+        struct op *o = NULL;
+        uint64_t wait_ms = 0;
+        if (api_query_wait(r, &wait_ms) < 0)
+                return false;
+        int idem = idem_begin(r, &o);
+        if (idem == 2)
+                api_wait_existing(r, o, wait_ms, done_status, with_sandbox);
+        if (idem != 0)
+                return false;
+        *ret = api_wait_new(r, wait_ms, done_status, with_sandbox);
+        if (!*ret)
+                api_error(r, API_INTERNAL, "out of memory");
+        return *ret;
 }

@@ -16,6 +16,8 @@ struct api_wait;
 /* done_status: of an operation that succeeded; with_sandbox: the answer has "sandbox" too, or "sandboxes" of a fork
  * that succeeded. */
 struct api_wait *api_wait_new(struct api_req *r, uint64_t wait_ms, int done_status, bool with_sandbox);
+/* What a request that makes an operation begins with: ?wait=, and its Idempotency-Key. False: it is answered. */
+bool api_wait_begin(struct api_req *r, int done_status, bool with_sandbox, struct api_wait **ret);
 void api_wait_free(struct api_wait *w); /* when the operation could not be made; nothing is answered */
 void api_wait_set(struct api_wait *w, const struct op *o);
 /* As the durable callback of what made it: answers, or waits and answers; w is gone then. */

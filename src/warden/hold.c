@@ -303,16 +303,9 @@ void warden_save(struct warden *w, int fd, warden_done cb, void *arg) {
                 w->vmm->ops->pause(w->vmm, on_stopped, w);
 }
 
-void warden_park(struct warden *w, warden_done cb, void *arg) {
-        if (begin(w, HOLD_PARK, VMM_CAP_SAVE, -EBADF, cb, arg) < 0)
-                return;
-        const struct control_request r = {
-                .method = "POST",
-                .path = "/control/quiesce",
-                .timeout_ms = QUIESCE_MS,
-                .cb = on_quiesced,
-                .arg = w,
-        };
+/* The one step that a running guest's agent takes. */
+static void ask_agent(struct warden *w, const char *path, unsigned timeout_ms, control_cb cb) {
+        const struct control_request r = { .method = "POST", .path = path, .timeout_ms = timeout_ms, .cb = cb, .arg = w };
         struct error e = ERROR_INIT;
         if (w->state == WARDEN_PAUSED)
                 error_set(&e, -EBUSY, "the VM is paused");
@@ -320,6 +313,11 @@ void warden_park(struct warden *w, warden_done cb, void *arg) {
                 control_call(w->loop, warden_link(w), &r, &w->hold.call, &e);
         if (e.code < 0)
                 finish(w, e.code, &e);
+}
+
+void warden_park(struct warden *w, warden_done cb, void *arg) {
+        if (begin(w, HOLD_PARK, VMM_CAP_SAVE, -EBADF, cb, arg) == 0)
+                ask_agent(w, "/control/quiesce", QUIESCE_MS, on_quiesced);
 }
 
 /* ---- the filesystem ------------------------------------------------------------------------------ */
@@ -333,20 +331,6 @@ static void on_fsfrozen(void *arg, int err, const struct error *e, const json_t 
 }
 
 void warden_fsfreeze(struct warden *w, bool on, warden_done cb, void *arg) {
-        if (begin(w, HOLD_FSFREEZE, VMM_CAP_PAUSE, -EBADF, cb, arg) < 0)
-                return;
-        const struct control_request r = {
-                .method = "POST",
-                .path = on ? "/control/fsfreeze" : "/control/fsthaw",
-                .timeout_ms = FSFREEZE_MS,
-                .cb = on_fsfrozen,
-                .arg = w,
-        };
-        struct error e = ERROR_INIT;
-        if (w->state == WARDEN_PAUSED)
-                error_set(&e, -EBUSY, "the VM is paused");
-        else
-                control_call(w->loop, warden_link(w), &r, &w->hold.call, &e);
-        if (e.code < 0)
-                finish(w, e.code, &e);
+        if (begin(w, HOLD_FSFREEZE, VMM_CAP_PAUSE, -EBADF, cb, arg) == 0)
+                ask_agent(w, on ? "/control/fsfreeze" : "/control/fsthaw", FSFREEZE_MS, on_fsfrozen);
 }
