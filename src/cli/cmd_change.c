@@ -68,7 +68,7 @@ static int change_all(const char *verb, int argc, char **argv) {
                 return cli_fail_err(&err);
         struct change *all = mem_grow(NULL, (size_t) argc, sizeof *all);
         for (int i = 0; i < argc; i++) {
-                all[i] = (struct change){ NULL };
+                all[i] = (struct change){ .operation = NULL };
                 ask(c, verb, argv[i], &all[i], &rc);
         }
         for (int i = 0; i < argc; i++)
