@@ -10,8 +10,8 @@
 #include <string.h>
 
 #include "base/json.h"
-#include "e2b_query.h"
-#include "router.h"
+#include "proxy/e2b_query.h"
+#include "proxy/router.h"
 #include "wire/http1.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A walk over all boundaries of all operations (src/daemon/fault.h). At each cspaced is killed, or stopped while something else
+"""A walk over all boundaries of all operations (src/daemon/store/fault.h). At each cspaced is killed, or stopped while something else
 ends; then, with all of it started again: what was acknowledged holds, nothing is half made, and nothing is left over. (With real VMs
 and power cuts: tests/integration/life.)"""
 import contextlib

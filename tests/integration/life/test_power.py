@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""At boundaries of each operation (src/daemon/fault.h), with real VMs: a copy of the data folder is opened by fresh daemons, as after
+"""At boundaries of each operation (src/daemon/store/fault.h), with real VMs: a copy of the data folder is opened by fresh daemons, as after
 a power cut, and then cspaced is killed where it stands. What was acknowledged holds, nothing is half made, nothing is left over."""
 import contextlib
 import http.client

@@ -2,9 +2,9 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
-#include "audit_log.h"
-#include "audit_read.h"
-#include "audit_store.h"
+#include "audit/audit_log.h"
+#include "audit/audit_read.h"
+#include "audit/audit_store.h"
 #include "base/clock.h"
 #include "base/fd.h"
 #include "fixture.h"

@@ -3,8 +3,8 @@
 
 #include "base/buf.h"
 #include "base/json.h"
-#include "bindings.h"
-#include "credential.h"
+#include "egress/bindings.h"
+#include "egress/credential.h"
 #include "fixture.h"
 
 static const char odd[] = "q\"\\\n\x01 \xc3\xa9 end";

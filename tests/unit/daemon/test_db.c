@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "db.h"
+#include "store/db.h"
 
 #include <errno.h>
 #include <sqlite3.h>

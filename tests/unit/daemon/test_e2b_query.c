@@ -9,7 +9,7 @@
 
 #include "base/json.h"
 #include "base/limits.h"
-#include "e2b_query.h"
+#include "proxy/e2b_query.h"
 #include "wire/http1.h"
 
 static json_t *parse(const char *text) {

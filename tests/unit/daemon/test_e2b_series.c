@@ -7,7 +7,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "e2b_series.h"
+#include "proxy/e2b_series.h"
 
 #define GOOD "{\"ts\":1,\"cpu_count\":2,\"cpu_used_pct\":12.5,\"mem_total\":100,\"mem_used\":50,\"mem_cache\":7," \
              "\"mem_total_mib\":0,\"mem_used_mib\":0,\"disk_used\":3,\"disk_total\":9}"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "idem.h"
+#include "store/idem.h"
 
-#include "api.h"
+#include "api/api.h"
 #include "fixture.h"
 #include "io/stream.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "key.h"
+#include "store/key.h"
 
 #include <errno.h>
 

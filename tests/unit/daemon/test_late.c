@@ -8,11 +8,11 @@
 
 #include <linux/sockios.h>
 
-#include "api.h"
-#include "audit_store.h"
+#include "api/api.h"
+#include "api/upload.h"
+#include "audit/audit_store.h"
 #include "fixture.h"
 #include "io/stream.h"
-#include "upload.h"
 
 #define ID "aaaaaaaaaaaaaaaaaaaaaaaaaa"
 

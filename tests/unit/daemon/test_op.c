@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "op.h"
+#include "store/op.h"
 
 #include "base/clock.h"
 #include "fixture.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/json.h"
-#include "policies.h"
+#include "egress/policies.h"
 #include "fixture.h"
 
 static json_t *parse(const char *text) {

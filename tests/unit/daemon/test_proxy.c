@@ -19,9 +19,9 @@
 
 #include "base/buf.h"
 #include "base/limits.h"
-#include "proxy.h"
 #include "io/http_client.h"
 #include "io/http_server.h"
+#include "proxy/proxy.h"
 
 #define ID "abcdefghijklmnopqrstuvwx23"
 #define ID2 "zyxwvutsrqponmlkjihgfedc54"

@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-#include "router.h"
+#include "proxy/router.h"
 
 #define ID "abcdefghijklmnopqrstuvwx23"
 #define ID2 "zyxwvutsrqponmlkjihgfedc54"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "sandbox_rules.h"
+#include "sandbox/sandbox_rules.h"
 
 #include <errno.h>
 #include <string.h>

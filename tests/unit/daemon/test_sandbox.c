@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "sandbox.h"
+#include "sandbox/sandbox.h"
 
 #include <errno.h>
 
-#include "agent_call.h"
 #include "fixture.h"
+#include "peers/agent_call.h"
 
 static struct sandbox *make(struct fixture *f, int64_t created_ms, enum sandbox_state st) {
         struct sandbox *s = sandbox_alloc(&f->app);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "template.h"
+#include "template/template.h"
 
 #include <errno.h>
 
 #include "fixture.h"
-#include "template_internal.h"
+#include "template/template_internal.h"
 
 static void references(void **state) {
         (void) state;

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
-#include "token_answer.h"
+#include "egress/token_answer.h"
 
 static int read_text(const char *text, size_t n, char *secret, uint64_t *seconds, struct error *e) {
         *e = ERROR_INIT;
