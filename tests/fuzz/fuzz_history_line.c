@@ -8,7 +8,7 @@
 #include "fuzz.h"
 
 #include "base/json.h"
-#include "daemon/history_line.h"
+#include "daemon/peers/history_line.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
         uint8_t *copy = piece_of(data, n);

@@ -5,7 +5,7 @@
 
 #include "fuzz.h"
 
-#include "daemon/token_answer.h"
+#include "daemon/egress/token_answer.h"
 
 static bool visible(const char *s, char least) {
         for (; *s; s++)
