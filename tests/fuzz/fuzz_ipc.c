@@ -17,7 +17,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         static uint8_t out[IPC_PACKET_MAX];
         if (size > sizeof out)
                 return 0;
-#define M(UPPER, lower)                                                                   \
+#define M(number, UPPER, lower)                                                           \
         {                                                                                 \
                 struct ipc_##lower m;                                                     \
                 size_t n = 0;                                                             \

@@ -16,8 +16,6 @@
 #include <errno.h>
 #include <string.h>
 
-#include "base/cleanup.h"
-
 /* ---- writing ------------------------------------------------------------------------------- */
 
 struct writer {
@@ -132,7 +130,7 @@ static void get_str(struct reader *r, size_t limit, char *out) {
 #define GET_BLOB(name, limit) t.name = get_var(&r, (limit), &t.name##_n);
 #define GET(kind, name, limit) GET_##kind(name, limit)
 
-#define M(UPPER, lower)                                                                                 \
+#define M(number, UPPER, lower)                                                                 \
         int ipc_##lower##_encode(const struct ipc_##lower *m, uint8_t *out, size_t cap, size_t *ret_n) { \
                 struct writer w = { .out = out, .cap = cap };                                           \
                 (void) m;                                                                               \
@@ -156,13 +154,15 @@ static void get_str(struct reader *r, size_t limit, char *out) {
 IPC_MESSAGES(M)
 #undef M
 
+/* A number that two have does not compile. */
 const char *ipc_type_name(uint16_t type) {
-        static const char *const names[] = {
-                [IPC_NONE] = "?",
-#define M(UPPER, lower) [IPC_##UPPER] = #lower,
+        switch (type) {
+#define M(number, UPPER, lower) \
+        case number:            \
+                return #lower;
                 IPC_MESSAGES(M)
 #undef M
-        };
-        _Static_assert(ARRAY_SIZE(names) == IPC_TYPE_MAX_, "one name per type");
-        return type < IPC_TYPE_MAX_ ? names[type] : "?";
+        default:
+                return "?";
+        }
 }

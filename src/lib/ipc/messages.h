@@ -317,63 +317,68 @@
         X(STR, provider, 15)        /* "oauth2" or "command" */              \
         X(STR, command, 64)         /* a name in [credentials] commands; "" with oauth2 */
 
+/*
+ * A message's number is for ever: after an upgrade a new cspaced speaks with wardens and gateways that have run since before.
+ * A new one gets the next number at the end; that of one that has gone is not given again. Fields are positional: what cspaced and
+ * a warden or gateway say to each other keeps its fields, and what needs another is another message. Between cspaced and rootd a
+ * PROTOCOL_VERSION does for fields. tests/unit/ipc/test_messages.c holds both.
+ */
 #define IPC_MESSAGES(M)                          \
-        M(ERROR, error)                          \
-        M(OK, ok)                                \
-        M(HELLO, hello)                          \
-        M(HOST_INFO, host_info)                  \
-        M(BUILD, build)                          \
-        M(BUILD_REMOVE, build_remove)            \
-        M(TEMPLATE_COMMIT, template_commit)      \
-        M(TEMPLATE_REMOVE, template_remove)      \
-        M(PLACE, place)                          \
-        M(PLACED, placed)                        \
-        M(REMOVE, remove)                        \
-        M(VARIANT_COMMIT, variant_commit)        \
-        M(VARIANT_REMOVE, variant_remove)        \
-        M(IMAGE_BEGIN, image_begin)              \
-        M(IMAGE_COMMIT, image_commit)            \
-        M(IMAGE_INFO, image_info)                \
-        M(IMAGE_REMOVE, image_remove)            \
-        M(IMAGE_USAGE, image_usage)              \
-        M(IMAGES, images)                        \
-        M(LIST, list)                            \
-        M(PLACEMENT_LIST, placement_list)        \
-        M(USAGE, usage)                          \
-        M(USAGE_INFO, usage_info)                \
-        M(EXITED, exited)                        \
-        M(IDENTIFY, identify)                    \
-        M(READY, ready)                          \
-        M(QUERY, query)                          \
-        M(WARDEN_STATE, warden_state)            \
-        M(SNAPSHOT, snapshot)                    \
-        M(STOP, stop)                            \
-        M(PAUSE, pause)                          \
-        M(RESUME, resume)                        \
-        M(SAVE, save)                            \
-        M(FSFREEZE, fsfreeze)                    \
-        M(WARDEN_EVENT, warden_event)            \
-        M(GW_CONFIG, gw_config)                  \
-        M(GW_CONFIGURED, gw_configured)          \
-        M(GW_SECRET, gw_secret)                  \
-        M(GW_QUERY, gw_query)                    \
-        M(GW_STATE, gw_state)                    \
-        M(GW_AUDIT, gw_audit)                    \
-        M(GW_NAMES, gw_names)                    \
-        M(HISTORY, history)                      \
-        M(PUBLISH, publish)                      \
-        M(PUBLISHED, published)                  \
-        M(TOKEN, token)                          \
-        M(PARK, park)                            \
-        M(VARIANT_FREEZE, variant_freeze)       \
-        M(HELD, held)
+        M(1, ERROR, error)                       \
+        M(2, OK, ok)                             \
+        M(3, HELLO, hello)                       \
+        M(4, HOST_INFO, host_info)               \
+        M(5, BUILD, build)                       \
+        M(6, BUILD_REMOVE, build_remove)         \
+        M(7, TEMPLATE_COMMIT, template_commit)   \
+        M(8, TEMPLATE_REMOVE, template_remove)   \
+        M(9, PLACE, place)                       \
+        M(10, PLACED, placed)                    \
+        M(11, REMOVE, remove)                    \
+        M(12, VARIANT_COMMIT, variant_commit)    \
+        M(13, VARIANT_REMOVE, variant_remove)    \
+        M(14, IMAGE_BEGIN, image_begin)          \
+        M(15, IMAGE_COMMIT, image_commit)        \
+        M(16, IMAGE_INFO, image_info)            \
+        M(17, IMAGE_REMOVE, image_remove)        \
+        M(18, IMAGE_USAGE, image_usage)          \
+        M(19, IMAGES, images)                    \
+        M(20, LIST, list)                        \
+        M(21, PLACEMENT_LIST, placement_list)    \
+        M(22, USAGE, usage)                      \
+        M(23, USAGE_INFO, usage_info)            \
+        M(24, EXITED, exited)                    \
+        M(25, IDENTIFY, identify)                \
+        M(26, READY, ready)                      \
+        M(27, QUERY, query)                      \
+        M(28, WARDEN_STATE, warden_state)        \
+        M(29, SNAPSHOT, snapshot)                \
+        M(30, STOP, stop)                        \
+        M(31, PAUSE, pause)                      \
+        M(32, RESUME, resume)                    \
+        M(33, SAVE, save)                        \
+        M(34, FSFREEZE, fsfreeze)                \
+        M(35, WARDEN_EVENT, warden_event)        \
+        M(36, GW_CONFIG, gw_config)              \
+        M(37, GW_CONFIGURED, gw_configured)      \
+        M(38, GW_SECRET, gw_secret)              \
+        M(39, GW_QUERY, gw_query)                \
+        M(40, GW_STATE, gw_state)                \
+        M(41, GW_AUDIT, gw_audit)                \
+        M(42, GW_NAMES, gw_names)                \
+        M(43, HISTORY, history)                  \
+        M(44, PUBLISH, publish)                  \
+        M(45, PUBLISHED, published)              \
+        M(46, TOKEN, token)                      \
+        M(47, PARK, park)                        \
+        M(48, VARIANT_FREEZE, variant_freeze)    \
+        M(49, HELD, held)
 
 enum ipc_type {
         IPC_NONE = 0,
-#define M(UPPER, lower) IPC_##UPPER,
+#define M(number, UPPER, lower) IPC_##UPPER = (number),
         IPC_MESSAGES(M)
 #undef M
-        IPC_TYPE_MAX_,
 };
 const char *ipc_type_name(uint16_t type); /* "place"; "?" for others */
 
@@ -385,7 +390,7 @@ const char *ipc_type_name(uint16_t type); /* "place"; "?" for others */
         size_t name##_n;
 #define IPC_MEMBER(kind, name, limit) IPC_MEMBER_##kind(name, limit)
 
-#define M(UPPER, lower)                                                                                 \
+#define M(number, UPPER, lower)                                                                         \
         struct ipc_##lower {                                                                            \
                 IPC_##UPPER##_FIELDS(IPC_MEMBER)                                                        \
         };                                                                                              \

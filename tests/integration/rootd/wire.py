@@ -16,8 +16,8 @@ def _tables():
     with open(os.path.join(TOP, 'src/lib/ipc/messages.h'), encoding='utf-8') as f:
         text = re.sub(r'/\*.*?\*/', '', f.read(), flags=re.S).replace('\\\n', ' ')
     fields = {m[1]: re.findall(r'X\((\w+), (\w+),', m[2]) for m in re.finditer(r'#define IPC_(\w+)_FIELDS\(X\)(.*)', text)}
-    order = re.findall(r'M\(([A-Z_]+), [a-z_]+\)', re.search(r'#define IPC_MESSAGES\(M\)(.*)', text)[1])
-    return fields, {name: i + 1 for i, name in enumerate(order)}
+    rows = re.findall(r'M\((\d+), ([A-Z_]+), [a-z_]+\)', re.search(r'#define IPC_MESSAGES\(M\)(.*)', text)[1])
+    return fields, {name: int(number) for number, name in rows}
 
 
 FIELDS, TYPES = _tables()

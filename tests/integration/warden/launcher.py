@@ -20,11 +20,11 @@ FLAG_REPLY, FLAG_ERROR = 1, 2
 
 
 def message_types():
-    """Numbers of the messages: their order in the table of src/lib/ipc/messages.h."""
+    """Numbers of the messages, from the table of src/lib/ipc/messages.h."""
     text = open(os.path.join(TOP, 'src/lib/ipc/messages.h')).read()
     table = text[text.index('#define IPC_MESSAGES(M)'):]
-    names = re.findall(r'M\(([A-Z_]+), [a-z_]+\)', table[:table.index('enum ipc_type')])
-    return {name: i + 1 for i, name in enumerate(names)}
+    rows = re.findall(r'M\((\d+), ([A-Z_]+), [a-z_]+\)', table[:table.index('enum ipc_type')])
+    return {name: int(number) for number, name in rows}
 
 
 TYPES = message_types()

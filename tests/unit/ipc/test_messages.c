@@ -173,8 +173,89 @@ static void type_names(void **state) {
         assert_string_equal(ipc_type_name(IPC_PLACE), "place");
         assert_string_equal(ipc_type_name(IPC_WARDEN_EVENT), "warden_event");
         assert_string_equal(ipc_type_name(IPC_NONE), "?");
-        assert_string_equal(ipc_type_name(IPC_TYPE_MAX_), "?");
         assert_string_equal(ipc_type_name(65535), "?");
+}
+
+/* What is here is on the wire of wardens and gateways that run: rows are added, and none is changed. Of messages between cspaced
+ * and rootd the number alone counts, their fields have PROTOCOL_VERSION. */
+static const struct {
+        uint16_t number;
+        const char *name, *fields;
+} on_the_wire[] = {
+        { 1, "error", "U32 code, STR message, " },
+        { 2, "ok", "" },
+        { 3, "hello", NULL },
+        { 4, "host_info", NULL },
+        { 5, "build", NULL },
+        { 6, "build_remove", NULL },
+        { 7, "template_commit", NULL },
+        { 8, "template_remove", NULL },
+        { 9, "place", NULL },
+        { 10, "placed", NULL },
+        { 11, "remove", NULL },
+        { 12, "variant_commit", NULL },
+        { 13, "variant_remove", NULL },
+        { 14, "image_begin", NULL },
+        { 15, "image_commit", NULL },
+        { 16, "image_info", NULL },
+        { 17, "image_remove", NULL },
+        { 18, "image_usage", NULL },
+        { 19, "images", NULL },
+        { 20, "list", NULL },
+        { 21, "placement_list", NULL },
+        { 22, "usage", NULL },
+        { 23, "usage_info", NULL },
+        { 24, "exited", NULL },
+        { 25, "identify", "BLOB json, " },
+        { 26, "ready", "U64 spawn_us, U64 load_us, U64 link_us, U64 identify_us, " },
+        { 27, "query", "" },
+        { 28, "warden_state", "STR state, STR reason, U32 identified, U32 link_up, U64 bytes_in, U64 bytes_out, " },
+        { 29, "snapshot", "" },
+        { 30, "stop", "U32 timeout_ms, " },
+        { 31, "pause", "" },
+        { 32, "resume", "" },
+        { 33, "save", "" },
+        { 34, "fsfreeze", "U32 on, " },
+        { 35, "warden_event", "STR state, STR reason, " },
+        { 36, "gw_config", "U64 generation, " },
+        { 37, "gw_configured", "STR ca_pem, U32 rules, " },
+        { 38, "gw_secret", "STR credential, BLOB secret, U64 expires_ms, " },
+        { 39, "gw_query", "" },
+        { 40, "gw_state", "U32 configured, U64 generation, U64 connections, U64 requests, "
+                "U64 bytes_out, U64 bytes_in, U64 names, U64 records_dropped, " },
+        { 41, "gw_audit", "U64 dropped, BLOB lines, " },
+        { 42, "gw_names", "U64 version, " },
+        { 43, "history", NULL },
+        { 44, "publish", NULL },
+        { 45, "published", NULL },
+        { 46, "token", NULL },
+        { 47, "park", "" },
+        { 48, "variant_freeze", NULL },
+        { 49, "held", "U64 vm_us, " },
+};
+
+static void numbers_and_fields_stay(void **state) {
+        (void) state;
+        static const struct {
+                const char *name, *fields;
+        } now[] = {
+#define FIELD(kind, name, limit) #kind " " #name ", "
+#define M(number, UPPER, lower) [number] = { #lower, "" IPC_##UPPER##_FIELDS(FIELD) },
+                IPC_MESSAGES(M)
+#undef M
+        };
+        size_t n = 0;
+        for (size_t i = 1; i < ARRAY_SIZE(now); i++)
+                n += now[i].name != NULL;
+        assert_int_equal(n, ARRAY_SIZE(on_the_wire)); /* a new message has a row here */
+        for (size_t i = 0; i < ARRAY_SIZE(on_the_wire); i++) {
+                assert_true(on_the_wire[i].number < ARRAY_SIZE(now));
+                assert_non_null(now[on_the_wire[i].number].name);
+                assert_string_equal(now[on_the_wire[i].number].name, on_the_wire[i].name);
+                assert_string_equal(ipc_type_name(on_the_wire[i].number), on_the_wire[i].name);
+                if (on_the_wire[i].fields)
+                        assert_string_equal(now[on_the_wire[i].number].fields, on_the_wire[i].fields);
+        }
 }
 
 int main(void) {
@@ -189,6 +270,7 @@ int main(void) {
                 cmocka_unit_test(blobs),
                 cmocka_unit_test(empty_messages),
                 cmocka_unit_test(type_names),
+                cmocka_unit_test(numbers_and_fields_stay),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
 }
