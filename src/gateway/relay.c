@@ -4,6 +4,9 @@
  * A server that answers and closes without having read all it was sent resets the connection; what it
  * had answered is still there to be read. So neither an error of the upstream socket nor a failed
  * write to it ends the relay before all that upstream sent has reached the guest.
+ *
+ * Polls are level-triggered: a reading that was not full is not tried again, and only the way that an event speaks
+ * of is worked on. In a conversation of small messages that makes one reading and one writing of each.
  */
 
 #include "relay.h"
@@ -30,7 +33,8 @@ struct side {
         /* what this side sends */
         int pipe[2];
         size_t in_pipe;
-        uint8_t *first; /* goes out before the pipe */
+        bool bulk;      /* the last reading was full: by the pipe from here on */
+        uint8_t *first; /* goes out before the pipe: what was read ahead of the relay, or the rest of a copy */
         size_t first_n, first_at;
         bool eof, shut; /* end of input seen; passed on to the other side */
         int err;        /* of the socket; told when its input is used up */
@@ -144,20 +148,38 @@ static ssize_t put_out(struct side *from, struct side *to) {
         return n;
 }
 
-/* 1: something is in the pipe or the end was seen, 0: nothing there, negative errno. */
+/* What a reading of n bytes, or its failure, means: 1 for bytes or the end, 0 for nothing there, negative errno. */
+static int taken(struct side *from, ssize_t n) {
+        if (n < 0)
+                return errno == EAGAIN || errno == EINTR ? 0 : -errno;
+        if (n == 0 && from->err && from->err != -EPIPE) /* EPIPE: its end had come before the reset */
+                return from->err;
+        from->eof = n == 0;
+        return 1;
+}
+
+/* Into the pipe. */
 static int take_in(struct relay *r, struct side *from) {
         int e = get_pipe(r, from);
         if (e < 0)
                 return e;
         ssize_t n = splice(from->fd, NULL, from->pipe[1], NULL, RELAY_PIPE_BYTES, SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
-        if (n < 0)
-                return errno == EAGAIN || errno == EINTR ? 0 : -errno;
-        if (n == 0 && from->err && from->err != -EPIPE) /* EPIPE: its end had come before the reset */
-                return from->err;
-        if (n == 0)
-                from->eof = true;
-        from->in_pipe += (size_t) n;
-        return 1;
+        e = taken(from, n);
+        if (n > 0)
+                from->in_pipe += (size_t) n;
+        from->bulk = n >= (ssize_t) RELAY_COPY_BYTES;
+        return e;
+}
+
+/* Keeps what did not go out. */
+static int keep(struct side *from, const uint8_t *rest, size_t n) {
+        from->first = malloc(n);
+        if (!from->first)
+                return -ENOMEM;
+        memcpy(from->first, rest, n);
+        from->first_n = n;
+        from->first_at = 0;
+        return 0;
 }
 
 static bool loaded(const struct side *s) {
@@ -177,37 +199,69 @@ static void give_up_sending(struct relay *r, struct side *guest, int err) {
         guest->eof = guest->shut = true;
 }
 
+static int went_out(struct relay *r, struct side *from, size_t n) {
+        r->last_ms = uv_now(r->timer.loop);
+        return r->h->on_bytes(r->arg, from == &r->side[RELAY_GUEST] ? RELAY_GUEST : RELAY_UPSTREAM, n) ? 0 : -EDQUOT;
+}
+
+/* A failed write of what `from` sent: 0 where the relay goes on without it. */
+static int not_sent(struct relay *r, struct side *from, int err) {
+        if (from != &r->side[RELAY_GUEST])
+                return err;
+        give_up_sending(r, from, err);
+        return 0;
+}
+
+/* Reads and writes once, with nothing on its way. 1: there may be more, 0: not now, negative errno. */
+static int copy(struct relay *r, struct side *from, struct side *to) {
+        uint8_t d[RELAY_COPY_BYTES];
+        ssize_t n = recv(from->fd, d, sizeof d, MSG_DONTWAIT);
+        int e = taken(from, n);
+        if (e <= 0 || n == 0)
+                return e;
+        from->bulk = (size_t) n == sizeof d;
+        ssize_t sent = send(to->fd, d, (size_t) n, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (sent < 0 && errno != EAGAIN && errno != EINTR)
+                return not_sent(r, from, -errno);
+        if (sent < n) {
+                size_t out = sent > 0 ? (size_t) sent : 0;
+                e = keep(from, d + out, (size_t) n - out);
+                if (e < 0)
+                        return e;
+        }
+        if (sent > 0)
+                e = went_out(r, from, (size_t) sent);
+        return e < 0 ? e : from->bulk && sent == n;
+}
+
+/* By the pipe, or what is left of a copy; the same answers. */
+static int pass(struct relay *r, struct side *from, struct side *to) {
+        if (!loaded(from)) {
+                int e = take_in(r, from);
+                if (e <= 0 || from->eof)
+                        return e;
+        }
+        ssize_t n = put_out(from, to);
+        if (n < 0)
+                return not_sent(r, from, (int) n);
+        if (n == 0)
+                return 0;
+        int e = went_out(r, from, (size_t) n);
+        return e < 0 ? e : loaded(from) || from->bulk || from->eof;
+}
+
 /* Moves what `from` sends on to `to`. */
 static int move(struct relay *r, struct side *from, struct side *to) {
-        for (int i = 0; i < STEPS_PER_TURN && !from->shut; i++) {
-                if (!loaded(from) && !from->eof) {
-                        int k = take_in(r, from);
-                        if (k < 0)
-                                return k;
-                        if (k == 0)
-                                break;
-                }
-                if (loaded(from)) {
-                        ssize_t n = put_out(from, to);
-                        if (n < 0 && from == &r->side[RELAY_GUEST]) {
-                                give_up_sending(r, from, (int) n);
-                                return 0;
-                        }
-                        if (n < 0)
-                                return (int) n;
-                        if (n == 0)
-                                break;
-                        r->last_ms = uv_now(r->timer.loop);
-                        if (!r->h->on_bytes(r->arg, from == &r->side[RELAY_GUEST] ? RELAY_GUEST : RELAY_UPSTREAM, (size_t) n))
-                                return -EDQUOT;
-                } else if (from->eof) {
-                        from->shut = true;
-                        (void) shutdown(to->fd, SHUT_WR);
-                }
+        int e = 1;
+        for (int i = 0; i < STEPS_PER_TURN && e > 0 && (loaded(from) || !from->eof); i++)
+                e = loaded(from) || from->bulk ? pass(r, from, to) : copy(r, from, to);
+        if (e >= 0 && from->eof && !loaded(from) && !from->shut) {
+                from->shut = true;
+                (void) shutdown(to->fd, SHUT_WR);
         }
         if (!loaded(from))
                 put_pipe(r, from);
-        return 0;
+        return e < 0 ? e : 0;
 }
 
 static void on_poll(uv_poll_t *h, int status, int events);
@@ -223,10 +277,11 @@ static void watch(struct side *s, struct side *other) {
                 (void) uv_poll_start(&s->poll, ev, on_poll);
 }
 
-static void work(struct relay *r) {
+/* Each way only if an event spoke of it. */
+static void work(struct relay *r, bool outward, bool inward) {
         struct side *g = &r->side[RELAY_GUEST], *u = &r->side[RELAY_UPSTREAM];
-        int e = move(r, g, u);
-        if (e == 0)
+        int e = outward ? move(r, g, u) : 0;
+        if (e == 0 && inward)
                 e = move(r, u, g);
         if (e < 0) {
                 end(r, e);
@@ -240,21 +295,26 @@ static void work(struct relay *r) {
         watch(u, g);
 }
 
+/* libuv has stopped the handle; what it is, the sockets tell. */
+static void on_poll_error(struct side *s) {
+        int e = 0;
+        socklen_t len = sizeof e;
+        s->events = 0;
+        if (getsockopt(s->fd, SOL_SOCKET, SO_ERROR, &e, &len) == 0 && e != 0)
+                s->err = -e;
+        if (s->err && s == &s->r->side[RELAY_GUEST])
+                end(s->r, s->err);
+        else
+                work(s->r, true, true);
+}
+
 static void on_poll(uv_poll_t *h, int status, int events) {
         struct side *s = h->data;
-        (void) events;
-        if (status < 0) { /* an error: libuv has stopped the handle; what it is, the sockets tell */
-                int e = 0;
-                socklen_t len = sizeof e;
-                s->events = 0;
-                if (getsockopt(s->fd, SOL_SOCKET, SO_ERROR, &e, &len) == 0 && e != 0)
-                        s->err = -e;
-                if (s->err && s == &s->r->side[RELAY_GUEST]) {
-                        end(s->r, s->err);
-                        return;
-                }
-        }
-        work(s->r);
+        bool in = events & UV_READABLE, out = events & UV_WRITABLE, guest = s == &s->r->side[RELAY_GUEST];
+        if (status < 0)
+                on_poll_error(s);
+        else
+                work(s->r, guest ? in : out, guest ? out : in);
 }
 
 static void on_timer(uv_timer_t *t) {

@@ -2,9 +2,10 @@
 #pragma once
 
 /*
- * Bytes between two connected sockets that nobody looks at, by splice(2) through a pipe: no copy, and
- * what waits for a slow reader waits in the kernel, at most a pipe's worth each way. The end of one
- * side is passed on as such (half-close), a reset as a reset.
+ * Bytes between two connected sockets that nobody looks at. What comes in little pieces is read and written; where a
+ * reading is full, more is waiting, and that goes by splice(2) through a pipe: no copy. At most a pipe's worth each way
+ * waits for a slow reader, and the rest with its sender. The end of one side is passed on as such (half-close), a
+ * reset as a reset.
  */
 
 #include <stdbool.h>
@@ -13,6 +14,7 @@
 #include <uv.h>
 
 #define RELAY_PIPE_BYTES (64u * 1024)
+#define RELAY_COPY_BYTES (16u * 1024) /* up to here two copies cost less than two calls of splice() */
 #define RELAY_SPARE_PIPES 16          /* kept for the next that needs one */
 #define RELAY_IDLE_MS (2 * 3600 * 1000) /* without a byte either way */
 
