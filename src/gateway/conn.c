@@ -281,10 +281,42 @@ static void tls_ready(void *arg, int err, const struct error *e) {
         }
 }
 
+static int choose_protocol(SSL *ssl, const unsigned char **out, unsigned char *out_n, const unsigned char *in, unsigned in_n,
+                           void *arg) {
+        /* In this order: what a guest speaks besides HTTP/1.1 it need not speak here. */
+        static const unsigned char spoken[] = "\x08http/1.1\x02h2";
+        unsigned char *chosen;
+        (void) ssl;
+        (void) arg;
+        if (SSL_select_next_proto(&chosen, out_n, spoken, sizeof spoken - 1, in, in_n) != OPENSSL_NPN_NEGOTIATED)
+                return SSL_TLSEXT_ERR_ALERT_FATAL;
+        *out = chosen;
+        return SSL_TLSEXT_ERR_OK;
+}
+
+/* As upstream.c's: when first wanted. */
+static SSL_CTX *guest_context(struct gateway *gw) {
+        if (gw->guest_ctx)
+                return gw->guest_ctx;
+        SSL_CTX *ctx = SSL_CTX_new(TLS_server_method());
+        if (!ctx || SSL_CTX_set_min_proto_version(ctx, TLS1_2_VERSION) != 1) {
+                SSL_CTX_free(ctx);
+                return NULL;
+        }
+        SSL_CTX_set_mode(ctx, SSL_MODE_RELEASE_BUFFERS);
+        SSL_CTX_set_options(ctx, SSL_OP_NO_RENEGOTIATION | SSL_OP_CIPHER_SERVER_PREFERENCE);
+        SSL_CTX_set_session_cache_mode(ctx, SSL_SESS_CACHE_OFF);
+        (void) SSL_CTX_set_num_tickets(ctx, 1);
+        SSL_CTX_set_alpn_select_cb(ctx, choose_protocol, NULL);
+        gw->guest_ctx = ctx;
+        return ctx;
+}
+
 static void begin_tls(struct conn *c) {
         struct error e = ERROR_INIT;
         struct stream *inner;
-        SSL *ssl = SSL_new(c->gw->guest_ctx);
+        SSL_CTX *ctx = guest_context(c->gw);
+        SSL *ssl = ctx ? SSL_new(ctx) : NULL;
         if (!ssl || ca_use_leaf(c->gw->ca, c->host.name, ssl, &e) < 0) {
                 SSL_free(ssl);
                 fail(c, REASON_INTERNAL, e.msg);
@@ -566,32 +598,4 @@ void conn_abort_all(struct gateway *gw) {
         struct conn *c;
         while ((c = TAILQ_FIRST(&gw->conns)))
                 release(c);
-}
-
-/* ---- TLS toward guests --------------------------------------------------------------------- */
-
-static int choose_protocol(SSL *ssl, const unsigned char **out, unsigned char *out_n, const unsigned char *in, unsigned in_n,
-                           void *arg) {
-        /* In this order: what a guest speaks besides HTTP/1.1 it need not speak here. */
-        static const unsigned char spoken[] = "\x08http/1.1\x02h2";
-        unsigned char *chosen;
-        (void) ssl;
-        (void) arg;
-        if (SSL_select_next_proto(&chosen, out_n, spoken, sizeof spoken - 1, in, in_n) != OPENSSL_NPN_NEGOTIATED)
-                return SSL_TLSEXT_ERR_ALERT_FATAL;
-        *out = chosen;
-        return SSL_TLSEXT_ERR_OK;
-}
-
-int conn_init(struct gateway *gw, struct error *err) {
-        TAILQ_INIT(&gw->conns);
-        gw->guest_ctx = SSL_CTX_new(TLS_server_method());
-        if (!gw->guest_ctx || SSL_CTX_set_min_proto_version(gw->guest_ctx, TLS1_2_VERSION) != 1)
-                return stream_tls_error(err, "TLS");
-        SSL_CTX_set_mode(gw->guest_ctx, SSL_MODE_RELEASE_BUFFERS);
-        SSL_CTX_set_options(gw->guest_ctx, SSL_OP_NO_RENEGOTIATION | SSL_OP_CIPHER_SERVER_PREFERENCE);
-        SSL_CTX_set_session_cache_mode(gw->guest_ctx, SSL_SESS_CACHE_OFF);
-        (void) SSL_CTX_set_num_tickets(gw->guest_ctx, 1);
-        SSL_CTX_set_alpn_select_cb(gw->guest_ctx, choose_protocol, NULL);
-        return 0;
 }

@@ -18,6 +18,3 @@ void conn_accept(struct gateway *gw, int fd);
 /* The policy has changed: every connection is judged again, and what is not allowed any more is reset. */
 void conn_reconsider_all(struct gateway *gw);
 void conn_abort_all(struct gateway *gw);
-
-/* The context that guests' TLS connections are made in. */
-int conn_init(struct gateway *gw, struct error *err);

@@ -28,10 +28,7 @@ int gateway_init(struct gateway *gw, uv_loop_t *loop, const struct gateway_optio
         int r = trust_load(o->trust, &gw->trust, err);
         if (r == 0)
                 r = resolver_new(loop, o->resolvers, o->n_resolvers, &gw->resolver, err);
-        if (r == 0)
-                r = upstream_init(gw, err);
-        if (r == 0)
-                r = conn_init(gw, err);
+        upstream_init(gw);
         return r;
 }
 
@@ -40,8 +37,7 @@ void gateway_done(struct gateway *gw) {
         upstream_drop_idle(gw);
         resolver_free(gw->resolver);
         relay_pipes_done(&gw->pipes);
-        if (gw->upstream_ctx)
-                uv_close((uv_handle_t *) &gw->idle_timer, NULL);
+        uv_close((uv_handle_t *) &gw->idle_timer, NULL);
 }
 
 void gateway_free(struct gateway *gw) {

@@ -35,7 +35,7 @@ struct gateway {
         char sandbox[ID_SIZE];
         struct trust *trust;
         struct resolver *resolver;
-        SSL_CTX *guest_ctx, *upstream_ctx;
+        SSL_CTX *guest_ctx, *upstream_ctx; /* NULL until there is TLS */
         struct relay_pipes pipes;
         struct audit_queue *audit;
         struct usage *usage;

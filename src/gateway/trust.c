@@ -27,6 +27,7 @@ struct trust {
         size_t text_n;
         struct entry *entries;
         size_t n;
+        size_t indexed; /* bytes of the text */
         X509_LOOKUP_METHOD *method;
 };
 
@@ -102,33 +103,34 @@ static int index_one(struct trust *t, size_t at, size_t n) {
         e.hash = X509_NAME_hash_ex(subject, NULL, NULL, NULL);
         X509_NAME_free(subject);
         t->entries[t->n++] = e;
-        return t->n > TRUST_CERTIFICATES_MAX ? -E2BIG : 0;
+        return 0;
 }
 
-static int index_all(struct trust *t) {
-        size_t at = 0;
-        for (;;) {
-                const char *from = memmem(t->text + at, t->text_n - at, begin_mark, sizeof begin_mark - 1);
-                if (!from)
+/* Goes on behind what is indexed until there are want certificates, or no more. */
+static int index_some(struct trust *t, size_t want) {
+        while (t->n < want) {
+                const char *from = memmem(t->text + t->indexed, t->text_n - t->indexed, begin_mark, sizeof begin_mark - 1);
+                size_t start = from ? (size_t) (from - t->text) : t->text_n;
+                const char *to = memmem(t->text + start, t->text_n - start, end_mark, sizeof end_mark - 1);
+                if (!to) {
+                        t->indexed = t->text_n;
                         return 0;
-                size_t start = (size_t) (from - t->text);
-                const char *to = memmem(from, t->text_n - start, end_mark, sizeof end_mark - 1);
-                if (!to)
-                        return 0;
-                at = (size_t) (to - t->text) + sizeof end_mark - 1;
-                int r = index_one(t, start, at - start);
+                }
+                t->indexed = (size_t) (to - t->text) + sizeof end_mark - 1;
+                int r = index_one(t, start, t->indexed - start);
                 if (r < 0)
                         return r;
         }
+        return 0;
 }
 
 /* Puts every certificate of this subject into the store, which finds among them by key and dates. */
 static int by_subject(X509_LOOKUP *l, X509_LOOKUP_TYPE type, const X509_NAME *name, X509_OBJECT *ret) {
-        const struct trust *t = X509_LOOKUP_get_method_data(l);
+        struct trust *t = X509_LOOKUP_get_method_data(l);
         X509_STORE *store = X509_LOOKUP_get_store(l);
         unsigned long hash = X509_NAME_hash_ex(name, NULL, NULL, NULL);
         int found = 0;
-        if (type != X509_LU_X509 || !t)
+        if (type != X509_LU_X509 || !t || index_some(t, TRUST_CERTIFICATES_MAX) < 0)
                 return 0;
         for (size_t i = 0; i < t->n; i++) {
                 if (t->entries[i].hash != hash)
@@ -172,7 +174,7 @@ int trust_load(const char *path, struct trust **ret, struct error *err) {
         if (!t->method || !X509_LOOKUP_meth_set_get_by_subject(t->method, by_subject))
                 r = -ENOMEM;
         if (r == 0)
-                r = index_all(t);
+                r = index_some(t, 1); /* the others when a chain is verified: most gateways never do */
         if (r == 0 && t->n == 0)
                 r = -ENOENT;
         if (r < 0) {
@@ -193,6 +195,7 @@ void trust_free(struct trust *t) {
         free(t);
 }
 
-size_t trust_count(const struct trust *t) {
+size_t trust_count(struct trust *t) {
+        (void) index_some(t, TRUST_CERTIFICATES_MAX);
         return t->n;
 }

@@ -114,11 +114,30 @@ static void on_tls_timeout(uv_timer_t *t) {
         fail_with(t->data, REASON_TIMEOUT, "the server did not finish the TLS handshake");
 }
 
+/* Made when first wanted: it takes as long as all else at a start, and most sandboxes open no connection. */
+static SSL_CTX *context(struct gateway *gw) {
+        struct error e = ERROR_INIT;
+        if (gw->upstream_ctx)
+                return gw->upstream_ctx;
+        SSL_CTX *ctx = SSL_CTX_new(TLS_client_method());
+        if (!ctx || SSL_CTX_set_min_proto_version(ctx, TLS1_2_VERSION) != 1 || trust_use(gw->trust, ctx, &e) < 0) {
+                SSL_CTX_free(ctx);
+                return NULL;
+        }
+        SSL_CTX_set_verify(ctx, SSL_VERIFY_PEER, NULL);
+        SSL_CTX_set_mode(ctx, SSL_MODE_RELEASE_BUFFERS);
+        SSL_CTX_set_options(ctx, SSL_OP_NO_RENEGOTIATION);
+        SSL_CTX_set_session_cache_mode(ctx, SSL_SESS_CACHE_OFF);
+        gw->upstream_ctx = ctx;
+        return ctx;
+}
+
 static SSL *new_ssl(const struct upstream_opening *o) {
         static const uint8_t http11[] = "\x08http/1.1", h2[] = "\x02h2";
         const uint8_t *offer = o->req.http2 ? h2 : http11;
         unsigned offer_n = o->req.http2 ? sizeof h2 - 1 : sizeof http11 - 1;
-        SSL *ssl = SSL_new(o->gw->upstream_ctx);
+        SSL_CTX *ctx = context(o->gw);
+        SSL *ssl = ctx ? SSL_new(ctx) : NULL;
         if (!ssl)
                 return NULL;
         bool ok;
@@ -317,16 +336,8 @@ void upstream_drop_idle(struct gateway *gw) {
                 drop(TAILQ_FIRST(&gw->idle));
 }
 
-int upstream_init(struct gateway *gw, struct error *err) {
+void upstream_init(struct gateway *gw) {
         TAILQ_INIT(&gw->idle);
         (void) uv_timer_init(gw->loop, &gw->idle_timer);
         gw->idle_timer.data = gw;
-        gw->upstream_ctx = SSL_CTX_new(TLS_client_method());
-        if (!gw->upstream_ctx || SSL_CTX_set_min_proto_version(gw->upstream_ctx, TLS1_2_VERSION) != 1)
-                return stream_tls_error(err, "TLS");
-        SSL_CTX_set_verify(gw->upstream_ctx, SSL_VERIFY_PEER, NULL);
-        SSL_CTX_set_mode(gw->upstream_ctx, SSL_MODE_RELEASE_BUFFERS);
-        SSL_CTX_set_options(gw->upstream_ctx, SSL_OP_NO_RENEGOTIATION);
-        SSL_CTX_set_session_cache_mode(gw->upstream_ctx, SSL_SESS_CACHE_OFF);
-        return trust_use(gw->trust, gw->upstream_ctx, err);
 }

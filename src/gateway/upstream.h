@@ -63,4 +63,4 @@ void upstream_keep(struct upstream *u);
 void upstream_close(struct upstream *u, bool abort); /* NULL is fine */
 void upstream_drop_idle(struct gateway *gw);
 
-int upstream_init(struct gateway *gw, struct error *err);
+void upstream_init(struct gateway *gw);
