@@ -17,6 +17,7 @@
 #include "signals.h"
 #include "sink.h"
 #include "source.h"
+#include "text.h"
 #include "wire/attach.h"
 
 #define OUT_HIGH (2u * 1024 * 1024) /* output held; above it the connection is not read */
@@ -294,8 +295,9 @@ static void on_gap(struct attach *a, const uint8_t *data, size_t n) {
                 return;
         if (from < a->received)
                 from = a->received;
-        cli_note("%llu bytes of output were dropped while nobody was attached",
-                 (unsigned long long) (to - from));
+        char text[TEXT_SIZE];
+        text_size(to - from, text);
+        cli_note("%s of output were dropped while nobody was attached", text);
         a->received = to;
 }
 

@@ -23,7 +23,8 @@ static const char *since, *until, *host, *verdict, *kind, *rule, *reason;
 
 static void print_lost(const json_t *j) {
         text_put(stdout, member_str(j, "time"));
-        printf(" lost  %lld records found no room\n", (long long) member_int(j, "records", 0));
+        int64_t n = member_int(j, "records", 0);
+        printf(" lost  %lld record%s found no room\n", (long long) n, str_s((uint64_t) n));
 }
 
 static void print_record(const json_t *j) {

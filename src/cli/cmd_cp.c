@@ -88,7 +88,7 @@ static int copy_all(struct copy *c, const struct plan *p, int argc, char **argv)
                         rc = r;
         }
         if (rc == CLI_OK && c->skipped > 0)
-                rc = cli_fail("%llu entries were left out", (unsigned long long) c->skipped);
+                rc = cli_fail(c->skipped == 1 ? "%llu entry was left out" : "%llu entries were left out", (unsigned long long) c->skipped);
         return rc;
 }
 

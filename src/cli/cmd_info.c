@@ -47,11 +47,12 @@ static void print_usage(const json_t *usage) {
 
         if (!json_is_object(host))
                 return;
+        int64_t n = member_int(host, "processes", 0);
         text_size((uint64_t) member_int(host, "memory_bytes", 0), memory);
         text_size((uint64_t) member_int(host, "disk_bytes", 0), disk);
         text_duration((uint64_t) member_int(host, "cpu_us", 0) / 1000, cpu);
-        output_fieldf("On the host:", "%s of memory, %s of disk, %s of CPU time, %lld processes", memory,
-                      disk, cpu, (long long) member_int(host, "processes", 0));
+        output_fieldf("On the host:", "%s of memory, %s of disk, %s of CPU time, %lld process%s", memory,
+                      disk, cpu, (long long) n, n == 1 ? "" : "es");
 }
 
 static void print_egress(const json_t *s, const json_t *usage) {
@@ -64,17 +65,18 @@ static void print_egress(const json_t *s, const json_t *usage) {
         if (rules == 0)
                 output_field("Reaches:", "nothing");
         else
-                output_fieldf("Reaches:", "what its policy of %lld rule%s allows", (long long) rules, rules == 1 ? "" : "s");
+                output_fieldf("Reaches:", "what its policy of %lld rule%s allows", (long long) rules, str_s((uint64_t) rules));
         if (*member_str(e, "reason"))
                 output_fieldf("Gateway:", "%s: %s", member_str(e, "state"), member_str(e, "reason"));
         else if (!str_eq(member_str(e, "state"), "off"))
                 output_field("Gateway:", member_str(e, "state"));
         if (!json_is_object(now))
                 return;
+        int64_t requests = member_int(now, "requests", 0), open = member_int(now, "connections", 0);
         text_size((uint64_t) member_int(now, "bytes_in", 0), in);
         text_size((uint64_t) member_int(now, "bytes_out", 0), out);
-        output_fieldf("Traffic:", "%s in, %s out, %lld requests, %lld connections open", in, out,
-                      (long long) member_int(now, "requests", 0), (long long) member_int(now, "connections", 0));
+        output_fieldf("Traffic:", "%s in, %s out, %lld request%s, %lld connection%s open", in, out, (long long) requests,
+                      str_s((uint64_t) requests), (long long) open, str_s((uint64_t) open));
 }
 
 static void print_commands(const json_t *commands) {
@@ -120,7 +122,7 @@ static void print_commands(const json_t *commands) {
 
 static void print(const json_t *s, const json_t *usage, const json_t *commands) {
         char memory[TEXT_SIZE], disk[TEXT_SIZE];
-        int64_t disk_mb = member_int(s, "disk_mb", 0);
+        int64_t disk_mb = member_int(s, "disk_mb", 0), cpus = member_int(s, "cpus", 0);
 
         text_size((uint64_t) member_int(s, "memory_mb", 0) << 20, memory);
         text_size((uint64_t) disk_mb << 20, disk);
@@ -134,8 +136,8 @@ static void print(const json_t *s, const json_t *usage, const json_t *commands) 
                 output_field("Reason:", member_str(s, "reason"));
         output_field("Template:", member_str(s, "template"));
         output_field("Digest:", member_str(s, "digest"));
-        output_fieldf("Size:", "%s memory, %lld CPU%s, disk %s", memory, (long long) member_int(s, "cpus", 0),
-                      member_int(s, "cpus", 0) == 1 ? "" : "s", disk_mb ? disk : "as the template's");
+        output_fieldf("Size:", "%s memory, %lld CPU%s, disk %s", memory, (long long) cpus, str_s((uint64_t) cpus),
+                      disk_mb ? disk : "as the template's");
         output_time("Created:", json_string_value(json_object_get(s, "created_at")));
         output_time("Started:", json_string_value(json_object_get(s, "started_at")));
         output_time("Expires:", json_string_value(json_object_get(s, "expires_at")));

@@ -9,7 +9,6 @@
 #include "base/str.h"
 #include "mem.h"
 
-#define OPT_LIMIT_TEXT 32
 
 void opt_list_add(struct opt_list *l, const char *item) {
         l->items = mem_grow(l->items, l->n + 1, sizeof *l->items);
@@ -48,37 +47,23 @@ const struct opt *opts_find(const struct opt_spec *spec, const char *word) {
         return word[0] == '-' && word[1] && !word[2] ? by_letter(spec, word[1]) : NULL;
 }
 
-/* As it would be written: "128M", "30d". */
-static const char *limit_text(const struct opt *o, uint64_t v, char out[OPT_LIMIT_TEXT]) {
-        static const struct unit {
-                uint64_t size;
-                char letter;
-        } sizes[] = { { 1ull << 40, 'T' }, { 1ull << 30, 'G' }, { 1ull << 20, 'M' }, { 1ull << 10, 'K' } },
-          times[] = { { 86400, 'd' }, { 3600, 'h' }, { 60, 'm' }, { 1, 's' } };
-        const struct unit *u = o->kind == OPT_SIZE ? sizes : times;
-
-        for (size_t i = 0; i < ARRAY_SIZE(sizes); i++)
-                if (v >= u[i].size && v % u[i].size == 0) {
-                        (void) snprintf(out, OPT_LIMIT_TEXT, "%llu%c", (unsigned long long) (v / u[i].size), u[i].letter);
-                        return out;
-                }
-        (void) snprintf(out, OPT_LIMIT_TEXT, "%llu", (unsigned long long) v);
+static const char *limit_text(const struct opt *o, uint64_t v, char out[STR_UNIT_SIZE]) {
+        if (o->kind == OPT_SIZE)
+                return str_from_size(v, out);
+        if (o->kind == OPT_SECONDS)
+                return str_from_seconds(v, out);
+        (void) snprintf(out, STR_UNIT_SIZE, "%llu", (unsigned long long) v);
         return out;
 }
 
 static int in_range(const struct opt *o, const char *text, uint64_t v, struct error *err) {
-        char low[OPT_LIMIT_TEXT], high[OPT_LIMIT_TEXT];
+        char low[STR_UNIT_SIZE], high[STR_UNIT_SIZE];
 
-        if (v < o->min || (o->max && v > o->max)) {
-                if (o->max && o->kind != OPT_UINT)
-                        return error_set(err, -ERANGE, "--%s \"%s\" is outside %s to %s", o->name, text, limit_text(o, o->min, low),
-                                         limit_text(o, o->max, high));
-                if (o->max)
-                        return error_set(err, -ERANGE, "--%s \"%s\" is outside %llu to %llu", o->name, text,
-                                         (unsigned long long) o->min, (unsigned long long) o->max);
-                return error_set(err, -ERANGE, "--%s \"%s\" is less than %llu", o->name, text,
-                                 (unsigned long long) o->min);
-        }
+        if (o->max && (v < o->min || v > o->max))
+                return error_set(err, -ERANGE, "--%s \"%s\" is outside %s to %s", o->name, text, limit_text(o, o->min, low),
+                                 limit_text(o, o->max, high));
+        if (v < o->min)
+                return error_set(err, -ERANGE, "--%s \"%s\" is less than %s", o->name, text, limit_text(o, o->min, low));
         *(uint64_t *) o->to = v;
         return 0;
 }

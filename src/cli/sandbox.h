@@ -26,7 +26,7 @@ struct sandbox_options {
                   COMPLETE_NONE, (uint64_t) LIMIT_MEMORY_MIN_MB << 20, (uint64_t) LIMIT_MEMORY_MAX_MB << 20 },                                                                \
                 { "cpus", 'c', OPT_UINT, &(o).cpus, "N", "Virtual CPUs.", COMPLETE_NONE, 1, LIMIT_CPUS_MAX },             \
                 { "disk",        0, OPT_SIZE, &(o).disk, "SIZE", "Disk, at least that of the template.",     \
-                  COMPLETE_NONE, 1, 0 },                                                                     \
+                  COMPLETE_NONE, 1u << 20, (uint64_t) LIMIT_DISK_MAX_MB << 20 },                            \
                 { "name",        0, OPT_STRING, &(o).name, "NAME", "A name that can stand for the id.",      \
                   COMPLETE_NONE, 0, 0 },                                                                     \
                 { "metadata",    0, OPT_LIST, &(o).metadata, "KEY=VALUE", "Note something with it.",         \

@@ -7,6 +7,7 @@
 
 #include "base/cleanup.h"
 #include "base/json.h"
+#include "base/str.h"
 #include "cli.h"
 #include "mem.h"
 #include "output.h"
@@ -53,7 +54,7 @@ void report_end(struct report *r) {
                 return;
         }
         if (r->fails || r->warns)
-                printf("%u failed, %u warning%s\n", r->fails, r->warns, r->warns == 1 ? "" : "s");
+                printf("%u failed, %u warning%s\n", r->fails, r->warns, str_s(r->warns));
         else
                 puts("everything is in order");
 }

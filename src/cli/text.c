@@ -113,6 +113,11 @@ size_t text_fit(const char *s, size_t columns) {
         return at;
 }
 
+/* An hour from now is "in 1 hour" for a while, and not "in 59 minutes" as soon as it was asked for. */
+static int64_t slack(int64_t unit_s, bool future) {
+        return future ? unit_s / 20 : 0;
+}
+
 void text_relative(int64_t unix_ms, int64_t now_ms, char out[TEXT_SIZE]) {
         static const struct {
                 int64_t s;
@@ -128,9 +133,9 @@ void text_relative(int64_t unix_ms, int64_t now_ms, char out[TEXT_SIZE]) {
                 return;
         }
         size_t i = 0;
-        while (s < units[i].s)
+        while (s + slack(units[i].s, future) < units[i].s)
                 i++;
-        long long n = (long long) (s / units[i].s);
+        long long n = (long long) ((s + slack(units[i].s, future)) / units[i].s);
         snprintf(out, TEXT_SIZE, "%s%lld %s%s%s", future ? "in " : "", n, units[i].name, n == 1 ? "" : "s",
                  future ? "" : " ago");
 }
@@ -164,6 +169,14 @@ void text_size(uint64_t bytes, char out[TEXT_SIZE]) {
         snprintf(out, TEXT_SIZE, whole ? "%.0f %s" : "%.1f %s", v, units[u]);
 }
 
+/* "1 h 5 min"; "1 h" where nothing is over. */
+static void two_units(unsigned long long n, const char *unit, unsigned long long rest, const char *rest_unit, char out[TEXT_SIZE]) {
+        int len = snprintf(out, TEXT_SIZE, "%llu %s", n, unit);
+
+        if (rest > 0)
+                snprintf(out + len, TEXT_SIZE - (size_t) len, " %llu %s", rest, rest_unit);
+}
+
 void text_duration(uint64_t ms, char out[TEXT_SIZE]) {
         unsigned long long s = ms / 1000;
 
@@ -172,9 +185,9 @@ void text_duration(uint64_t ms, char out[TEXT_SIZE]) {
         else if (s < 60)
                 snprintf(out, TEXT_SIZE, "%llu s", s);
         else if (s < 3600)
-                snprintf(out, TEXT_SIZE, "%llu min %llu s", s / 60, s % 60);
+                two_units(s / 60, "min", s % 60, "s", out);
         else
-                snprintf(out, TEXT_SIZE, "%llu h %llu min", s / 3600, s % 3600 / 60);
+                two_units(s / 3600, "h", s % 3600 / 60, "min", out);
 }
 
 static void wrap_paragraph(FILE *f, const char *s, size_t n, unsigned indent, unsigned width) {

@@ -302,7 +302,7 @@ static void remove_one(struct api_req *r) {
                 return;
         }
         if (users > 0) {
-                api_error(r, API_CONFLICT, "credential \"%s\" is bound to %u sandboxes", r->params[0], users);
+                api_error(r, API_CONFLICT, "credential \"%s\" is bound to %u sandbox%s", r->params[0], users, users == 1 ? "" : "es");
                 return;
         }
         struct db_batch *b = db_batch_new();

@@ -25,7 +25,6 @@
 #define LIST_DEFAULT 100
 #define LIST_MAX 1000
 #define LOG_LINES_MAX 1000
-#define DISK_MB_MAX (1ULL << 24)
 #define USAGE_TIMEOUT_MS 5000
 #define USAGE_ANSWER_MAX (64 * 1024)
 
@@ -55,7 +54,7 @@ static int read_params(struct api_req *r, struct sandbox_params *p, struct error
         if (rc >= 0)
                 rc = json_read_u64(b, "cpus", false, 1, LIMIT_CPUS_MAX, &cpus, err);
         if (rc >= 0)
-                rc = json_read_u64(b, "disk_mb", false, 1, DISK_MB_MAX, &disk, err);
+                rc = json_read_u64(b, "disk_mb", false, 1, LIMIT_DISK_MAX_MB, &disk, err);
         if (rc >= 0)
                 rc = json_read_u64(b, "ttl_s", false, 0, LIMIT_TTL_MAX_S, &ttl, err);
         if (rc >= 0)

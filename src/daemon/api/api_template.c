@@ -22,8 +22,6 @@
 
 #define PACKAGES_MAX 1000
 #define PACKAGES_BYTES 16383
-#define DISK_MB_MIN 256
-#define DISK_MB_MAX (1ULL << 24)
 #define ARCHIVE_MAX (64ULL << 30)
 #define TIMEOUT_MIN_S 60
 #define TIMEOUT_MAX_S 86400
@@ -222,7 +220,7 @@ static int read_build(const json_t *b, struct template_build_params *p, char ref
         if (rc >= 0)
                 rc = json_read_str(b, "suite", false, 63, &p->suite, err);
         if (rc >= 0)
-                rc = json_read_u64(b, "disk_mb", false, DISK_MB_MIN, DISK_MB_MAX, &disk, err);
+                rc = json_read_u64(b, "disk_mb", false, LIMIT_TEMPLATE_DISK_MIN_MB, LIMIT_DISK_MAX_MB, &disk, err);
         if (rc >= 0)
                 rc = json_read_u64(b, "memory_mb", false, LIMIT_MEMORY_MIN_MB, LIMIT_MEMORY_MAX_MB, &memory, err);
         if (rc >= 0)
@@ -277,7 +275,7 @@ static int read_import(struct api_req *r, struct template_build_params *p, char 
         struct error e = ERROR_INIT;
         uint64_t disk = 0, memory = 0, cpus = 0;
         if (api_query_str(r, "name", TEMPLATE_NAME_MAX, &name) < 0 || api_query_str(r, "tag", TEMPLATE_NAME_MAX, &tag) < 0 ||
-            api_query_u64(r, "disk_mb", DISK_MB_MIN, DISK_MB_MAX, &disk) < 0 ||
+            api_query_u64(r, "disk_mb", LIMIT_TEMPLATE_DISK_MIN_MB, LIMIT_DISK_MAX_MB, &disk) < 0 ||
             api_query_u64(r, "memory_mb", LIMIT_MEMORY_MIN_MB, LIMIT_MEMORY_MAX_MB, &memory) < 0 ||
             api_query_u64(r, "cpus", 1, LIMIT_CPUS_MAX, &cpus) < 0 ||
             api_query_u64(r, "timeout_s", TIMEOUT_MIN_S, TIMEOUT_MAX_S, &p->timeout_s) < 0 ||

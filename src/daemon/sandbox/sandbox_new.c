@@ -27,7 +27,6 @@
 #include "store/op.h"
 #include "warm.h"
 
-#define DISK_MAX (1ULL << 44)
 
 /* ---- checks -------------------------------------------------------------------------------- */
 
@@ -62,9 +61,11 @@ static int check_map(const json_t *map, const char *what, size_t max_items, size
 }
 
 int sandbox_size_check(const struct app *app, uint32_t memory_mb, uint32_t cpus, struct error *err) {
+        char low[STR_UNIT_SIZE], high[STR_UNIT_SIZE];
         uint64_t total = app->host_memory_mb, reserve = total / 4 < HOST_MEMORY_RESERVE_MB ? total / 4 : HOST_MEMORY_RESERVE_MB;
         if (memory_mb && (memory_mb < LIMIT_MEMORY_MIN_MB || memory_mb > LIMIT_MEMORY_MAX_MB))
-                return error_set(err, -EINVAL, "memory must be from %d to %d MiB", LIMIT_MEMORY_MIN_MB, LIMIT_MEMORY_MAX_MB);
+                return error_set(err, -EINVAL, "memory must be from %s to %s", str_from_size((uint64_t) LIMIT_MEMORY_MIN_MB << 20, low),
+                                 str_from_size((uint64_t) LIMIT_MEMORY_MAX_MB << 20, high));
         if (cpus > LIMIT_CPUS_MAX)
                 return error_set(err, -EINVAL, "cpus must be from 1 to %d", LIMIT_CPUS_MAX);
         if (app->conf.max_memory_mb && memory_mb > app->conf.max_memory_mb)
@@ -75,8 +76,8 @@ int sandbox_size_check(const struct app *app, uint32_t memory_mb, uint32_t cpus,
                                  " %llu are kept for itself (configuration: [sandbox] max_memory_mb)", memory_mb,
                                  (unsigned long long) total, (unsigned long long) reserve);
         if (app->conf.max_cpus && cpus > app->conf.max_cpus)
-                return error_set(err, -EINVAL, "%u CPUs are more than the %u that are allowed (configuration: [sandbox] max_cpus)",
-                                 cpus, app->conf.max_cpus);
+                return error_set(err, -EINVAL, "%u CPUs are more than the %u that %s allowed (configuration: [sandbox] max_cpus)",
+                                 cpus, app->conf.max_cpus, app->conf.max_cpus == 1 ? "is" : "are");
         if (!app->conf.max_cpus && app->host_cpus && cpus > app->host_cpus)
                 return error_set(err, -EINVAL, "%u CPUs are more than this host's %u (configuration: [sandbox] max_cpus)", cpus,
                                  app->host_cpus);
@@ -96,26 +97,28 @@ static int check_size(const struct app *app, const struct sandbox_params *p, con
         int r = sandbox_size_check(app, p->memory_mb, p->cpus, err);
         if (r < 0)
                 return r;
+        char least[STR_UNIT_SIZE], asked[STR_UNIT_SIZE];
         uint32_t memory, cpus;
         if (template_snapshot(t, &memory, &cpus) &&
             ((p->memory_mb && p->memory_mb != memory) || (p->cpus && p->cpus != cpus)))
-                return error_set(err, -EINVAL, "the template is of a VM that ran, with %u MiB and %u CPUs, and has no other sizes",
-                                 memory, cpus);
+                return error_set(err, -EINVAL, "the template is of a VM that ran, with %u MiB and %u CPU%s, and has no other sizes",
+                                 memory, cpus, str_s(cpus));
         if (p->disk_bytes && p->disk_bytes < t->disk_bytes)
-                return error_set(err, -EINVAL, "the disk cannot be smaller than the template's (%llu MiB), and %llu MiB were asked for",
-                                 (unsigned long long) (t->disk_bytes >> 20), (unsigned long long) (p->disk_bytes >> 20));
-        if (p->disk_bytes > DISK_MAX)
-                return error_set(err, -EINVAL, "the disk cannot be larger than %llu MiB", DISK_MAX >> 20);
+                return error_set(err, -EINVAL, "the disk cannot be smaller than the template's (%s), and %s were asked for",
+                                 str_from_size(t->disk_bytes, least), str_from_size(p->disk_bytes, asked));
+        if (p->disk_bytes > (uint64_t) LIMIT_DISK_MAX_MB << 20)
+                return error_set(err, -EINVAL, "the disk cannot be larger than %s",
+                                 str_from_size((uint64_t) LIMIT_DISK_MAX_MB << 20, asked));
         return 0;
 }
 
 static int ttl_to_expiry(const struct app *app, int64_t ttl_s, int64_t *ret_ms, struct error *err) {
+        char most[STR_UNIT_SIZE];
         uint64_t ttl = ttl_s < 0 ? app->conf.ttl_s : (uint64_t) ttl_s;
         if (ttl == 0 && app->conf.ttl_s != 0)
                 return error_set(err, -ERANGE, "a time to live of 0 (no limit) is not allowed on this host");
         if (ttl > app->conf.ttl_max_s)
-                return error_set(err, -ERANGE, "the time to live cannot be longer than %llu seconds",
-                                 (unsigned long long) app->conf.ttl_max_s);
+                return error_set(err, -ERANGE, "the time to live cannot be longer than %s", str_from_seconds(app->conf.ttl_max_s, most));
         *ret_ms = ttl == 0 ? 0 : clock_real_ms() + (int64_t) ttl * 1000;
         return 0;
 }

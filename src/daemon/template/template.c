@@ -260,7 +260,8 @@ int template_remove(struct app *app, const char *ref, template_remove_cb cb, voi
         if (t->removing)
                 return error_set(err, -EALREADY, "template \"%s\" is being removed", ref);
         if (last && (users > 0 || t->pins > 0))
-                return error_set(err, -EBUSY, "template \"%s\" is used by %u sandboxes and %u builds", ref, users, t->pins);
+                return error_set(err, -EBUSY, "template \"%s\" is used by %u sandbox%s and %u build%s", ref, users, users == 1 ? "" : "es",
+                                 t->pins, str_s(t->pins));
         struct db_batch *b = db_batch_new();
         for (struct tag_entry *e = app->templates->tags, *next; e; e = next) {
                 next = e->next;

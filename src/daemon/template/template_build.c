@@ -507,7 +507,7 @@ static int check(struct app *app, const struct template_build_params *p, char re
                         return error_set(err, -EALREADY, "template \"%s\" is being built by operation %s", ref, bd->id);
                 }
         if (n >= BUILDS_WAITING_MAX)
-                return error_set(err, -EAGAIN, "%u builds are running or waiting; try again later", n);
+                return error_set(err, -EAGAIN, "%u build%s running or waiting; try again later", n, n == 1 ? " is" : "s are");
         return 0;
 }
 

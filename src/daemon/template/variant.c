@@ -632,7 +632,7 @@ int variant_ensure(struct app *app, struct tmpl *t, uint32_t memory_mb, uint32_t
         }
         uint32_t memory, n;
         if (template_snapshot(t, &memory, &n))
-                return error_set(err, -EINVAL, "the template is of a VM that ran, with %u MiB and %u CPUs, and %s", memory, n,
+                return error_set(err, -EINVAL, "the template is of a VM that ran, with %u MiB and %u CPU%s, and %s", memory, n, str_s(n),
                                  memory == memory_mb && n == cpus ? "of another QEMU than this host's: publish it again"
                                                                   : "has no other sizes");
         struct making *m = find_making(app, v.key);

@@ -15,6 +15,8 @@
 #define LIMIT_MEMORY_MIN_MB 128
 #define LIMIT_MEMORY_MAX_MB 65536
 #define LIMIT_CPUS_MAX 32
+#define LIMIT_DISK_MAX_MB (1u << 24)
+#define LIMIT_TEMPLATE_DISK_MIN_MB 256
 #define LIMIT_TTL_MAX_S (30ULL * 86400)   /* time to live */
 #define LIMIT_HTTP_HEAD (64 * 1024)       /* request or response head, all lines together */
 #define LIMIT_HTTP_HEADERS 128

@@ -2,6 +2,7 @@
 #include "base/str.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 int str_copy(char *dst, size_t cap, const char *src) {
@@ -104,6 +105,24 @@ int str_to_seconds(const char *s, uint64_t *ret) {
                 { "", 1 }, { "s", 1 }, { "m", 60 }, { "h", 3600 }, { "d", 86400 },
         };
         return with_unit(s, units, sizeof units / sizeof units[0], ret);
+}
+
+static const char *from_unit(uint64_t v, const struct unit *units, size_t n_units, char out[STR_UNIT_SIZE]) {
+        size_t i = 0;
+        while (i + 1 < n_units && (v < units[i].factor || v % units[i].factor != 0))
+                i++;
+        (void) snprintf(out, STR_UNIT_SIZE, "%llu%s", (unsigned long long) (v / units[i].factor), units[i].suffix);
+        return out;
+}
+
+const char *str_from_size(uint64_t bytes, char out[STR_UNIT_SIZE]) {
+        static const struct unit units[] = { { "T", 1ull << 40 }, { "G", 1u << 30 }, { "M", 1u << 20 }, { "K", 1u << 10 }, { "", 1 } };
+        return from_unit(bytes, units, sizeof units / sizeof units[0], out);
+}
+
+const char *str_from_seconds(uint64_t s, char out[STR_UNIT_SIZE]) {
+        static const struct unit units[] = { { "d", 86400 }, { "h", 3600 }, { "m", 60 }, { "s", 1 } };
+        return from_unit(s, units, sizeof units / sizeof units[0], out);
 }
 
 void str_hex(const void *data, size_t n, char *out) {

@@ -19,6 +19,15 @@ int str_to_u64(const char *s, uint64_t max, uint64_t *ret);
 int str_to_size(const char *s, uint64_t *ret);
 /* "30", "30s", "5m", "2h", "1d" into seconds. */
 int str_to_seconds(const char *s, uint64_t *ret);
+/* The other way, exact, in the largest unit that has no remainder: "1536M", "90m"; no bytes are "0", no seconds "0s". Return out. */
+#define STR_UNIT_SIZE 24
+const char *str_from_size(uint64_t bytes, char out[STR_UNIT_SIZE]);
+const char *str_from_seconds(uint64_t s, char out[STR_UNIT_SIZE]);
+
+/* What a noun ends in after a number: "%u CPU%s". */
+static inline const char *str_s(uint64_t n) {
+        return n == 1 ? "" : "s";
+}
 
 /* Lowercase hex; out holds 2n + 1 bytes. */
 void str_hex(const void *data, size_t n, char *out);

@@ -78,7 +78,9 @@ def test_terminal_that_nobody_could_type_into(cli, server, sandbox):
 
 def test_limits_are_told_as_options(cli, server):
     for args, want in ((['-m', '64M'], '--memory "64M" is outside 128M to 64G'), (['-c', '99'], '--cpus "99" is outside 1 to 32'),
-                       (['--ttl', '31d'], '--ttl "31d" is more than 30d')):
+                       (['--ttl', '31d'], '--ttl "31d" is more than 30d'),
+                       (['--disk', '900T'], '--disk "900T" is outside 1M to 16T'),
+                       (['--disk', '1'], '--disk "1" is outside 1M to 16T')):
         r = cli('create', *args)
         assert r.returncode == 2 and want in r.stderr.decode(), r.stderr
     assert not server.sandboxes

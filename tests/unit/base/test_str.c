@@ -92,12 +92,46 @@ static void comparing(void **state) {
         assert_int_equal(str_unhex("abc", 3, raw), -EINVAL);
 }
 
+static void units_and_plurals(void **state) {
+        (void) state;
+        static const struct {
+                uint64_t v;
+                const char *size, *time;
+        } cases[] = {
+                { 0, "0", "0s" },
+                { 1, "1", "1s" },
+                { 60, "60", "1m" },
+                { 1024, "1K", "1024s" },
+                { 5400, "5400", "90m" },
+                { 1536ULL << 20, "1536M", "1610612736s" },
+                { 1ULL << 44, "16T", NULL },
+                { 86400 * 30, "2592000", "30d" },
+                { UINT64_MAX, "18446744073709551615", "18446744073709551615s" },
+        };
+        char out[STR_UNIT_SIZE];
+        uint64_t back;
+        for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+                assert_string_equal(str_from_size(cases[i].v, out), cases[i].size);
+                assert_int_equal(str_to_size(out, &back), 0);
+                assert_true(back == cases[i].v);
+                str_from_seconds(cases[i].v, out);
+                if (cases[i].time)
+                        assert_string_equal(out, cases[i].time);
+                assert_int_equal(str_to_seconds(out, &back), 0);
+                assert_true(back == cases[i].v);
+        }
+        assert_string_equal(str_s(0), "s");
+        assert_string_equal(str_s(1), "");
+        assert_string_equal(str_s(2), "s");
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(numbers),
                 cmocka_unit_test(base64),
                 cmocka_unit_test(utf8),
                 cmocka_unit_test(comparing),
+                cmocka_unit_test(units_and_plurals),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
 }

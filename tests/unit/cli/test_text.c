@@ -50,6 +50,12 @@ static void test_relative(void **state) {
                 { 7200000, "2 hours ago" },
                 { 86400000LL * 400, "400 days ago" },
                 { -500, "in a moment" },
+                { -58000, "in 1 minute" }, /* asked for two seconds ago */
+                { -56000, "in 56 seconds" },
+                { -3599000, "in 1 hour" },
+                { -3400000, "in 56 minutes" },
+                { -86390000, "in 1 day" },
+                { -(30 * 86400000LL - 2000), "in 30 days" },
                 { -60000, "in 1 minute" },
                 { -7200000, "in 2 hours" },
         };
@@ -94,6 +100,10 @@ static void test_size(void **state) {
         assert_string_equal(out, "1 min 5 s");
         text_duration(3700000, out);
         assert_string_equal(out, "1 h 1 min");
+        text_duration(60000, out);
+        assert_string_equal(out, "1 min");
+        text_duration(UINT64_MAX, out);
+        assert_string_equal(out, "5124095576030 h 25 min");
 }
 
 static char *printed(void (*fn)(FILE *f)) {
