@@ -73,6 +73,7 @@ struct app {
         struct image_hold *image_holds; /* list, checkpoint.c */
         struct e2b *e2b;
         struct app_counters counters;
+        uint64_t provider_turns;  /* provider.c: the last number given */
         uint64_t host_memory_mb;  /* what this host has */
         uint32_t host_cpus;
         int64_t started_ms;

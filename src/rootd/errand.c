@@ -2,6 +2,7 @@
 #include "rootd/errand.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
@@ -92,12 +93,18 @@ static void on_timeout(uv_timer_t *t) {
 
 /* ---- the start ------------------------------------------------------------------------------ */
 
+/* Whoever asks again may be heard before the loop is told that the first question was given up. */
+static bool given_up(const struct errand *e) {
+        struct pollfd p = { .fd = e->hangup, .events = POLLIN };
+        return e->ending || (e->hangup >= 0 && poll(&p, 1, 0) > 0);
+}
+
 static int free_place(const struct rootd *r, const struct errand_kind *k, const char *subject, unsigned *ret, struct error *err) {
         bool taken[ERRAND_PLACES_MAX] = {};
         for (const struct errand *e = r->errands; e; e = e->next) {
                 if (e->kind != k)
                         continue;
-                if (str_eq(e->subject, subject) && !e->ending)
+                if (str_eq(e->subject, subject) && !given_up(e))
                         return error_set(err, -EALREADY, "a question about the %s of %s is being answered", k->what, subject);
                 taken[e->place] = true;
         }

@@ -19,7 +19,7 @@
 #include "rootd/watch.h"
 
 #define ERRAND_SUBJECT_SIZE 65
-#define ERRAND_PLACES_MAX 8
+#define ERRAND_PLACES_MAX 16
 #define ERRAND_FDS_MAX 2
 
 struct errand_kind {

@@ -32,7 +32,7 @@
 #define HISTORY_UID_BASE 2145600000u
 #define HISTORY_UIDS 4u
 #define TOKEN_UID_BASE 2145620000u
-#define TOKEN_UIDS 8u
+#define TOKEN_UIDS 16u
 
 struct instance {
         unsigned number;

@@ -9,5 +9,5 @@
 
 #include "rootd/rootd.h"
 
-#define TOKEN_RUNNING_MAX TOKEN_UIDS /* on this host at one time; one a credential */
+#define TOKEN_RUNNING_MAX TOKEN_UIDS /* on this host at one time, those too that are being ended; one a credential */
 #define TOKEN_GRACE_S 5              /* beyond [credentials] timeout, which the program keeps itself */

@@ -28,7 +28,9 @@ struct provider {
         struct credential *c;
         struct token_fetch *fetch;
         bool queued;          /* for its turn */
-        struct timer *timer;  /* to renew, or to try again */
+        bool slow;            /* see provider.h */
+        uint64_t since;       /* queued or asked: a number that grows */
+        struct timer *timer;  /* to renew, or to try again; while asking, the end of its turn */
         unsigned failures;    /* since the last success */
         char reason[ERROR_MSG_MAX]; /* of the last failure; "" none */
         struct waiter *waiters;
@@ -68,20 +70,61 @@ static bool in_use(const struct provider *p) {
 
 /* ---- taking turns --------------------------------------------------------------------------- */
 
-static void next_turn(struct app *app) {
+static void queue(struct provider *p) {
+        if (!p->queued)
+                p->since = ++p->app->provider_turns;
+        p->queued = true;
+}
+
+struct turns {
+        unsigned asking, slow;
+        struct provider *longest; /* slow, asked for longest */
+        struct provider *next;    /* waiting for longest, among those that are not slow if there are any */
+};
+
+static struct turns look_around(struct app *app) {
+        struct turns t = { 0 };
         struct credential *c;
-        size_t pos = 0;
-        unsigned asking = 0;
-        while ((c = credential_next(app, &pos)))
-                asking += credential_runtime(c) && credential_runtime(c)->fetch;
-        for (pos = 0; asking < PROVIDER_ASKING_MAX && (c = credential_next(app, &pos));) {
+        for (size_t pos = 0; (c = credential_next(app, &pos));) {
                 struct provider *p = credential_runtime(c);
-                if (!p || !p->queued)
+                if (!p)
                         continue;
-                p->queued = false;
-                asking++;
-                ask(p);
+                t.asking += p->fetch != NULL;
+                t.slow += p->fetch && p->slow;
+                if (p->fetch && p->slow && (!t.longest || p->since < t.longest->since))
+                        t.longest = p;
+                if (p->queued && (!t.next || (p->slow == t.next->slow ? p->since < t.next->since : !p->slow)))
+                        t.next = p;
         }
+        return t;
+}
+
+/* It was told to be quick, and others wait. Who waits for its token goes on waiting. */
+static void give_way(struct provider *p) {
+        token_fetch_free(STEAL(p->fetch));
+        timer_cancel(STEAL(p->timer));
+        queue(p);
+}
+
+static void next_turn(struct app *app) {
+        for (;;) {
+                struct turns t = look_around(app);
+                if (!t.next || (t.next->slow && t.slow >= PROVIDER_SLOW_MAX))
+                        return;
+                if (t.asking >= PROVIDER_ASKING_MAX && t.slow <= PROVIDER_SLOW_MAX)
+                        return;
+                if (t.asking >= PROVIDER_ASKING_MAX)
+                        give_way(t.longest);
+                t.next->queued = false;
+                ask(t.next);
+        }
+}
+
+static void on_turn_over(void *arg) {
+        struct provider *p = arg;
+        p->timer = NULL;
+        p->slow = true;
+        next_turn(p->app);
 }
 
 /* ---- answers -------------------------------------------------------------------------------- */
@@ -89,9 +132,9 @@ static void next_turn(struct app *app) {
 static void on_time(void *arg) {
         struct provider *p = arg;
         p->timer = NULL;
-        if (!in_use(p))
+        if (!p->queued && !in_use(p))
                 return;
-        p->queued = true;
+        queue(p);
         next_turn(p->app);
 }
 
@@ -145,11 +188,12 @@ static void on_fetched(void *arg, int err, const struct error *e, const char *se
         p->fetch = NULL;
         if (app->stopping)
                 return;
-        if (err == -EAGAIN) { /* others of this host's: no failure of this one */
-                p->queued = true;
+        if (err == -EAGAIN || err == -EALREADY) { /* others of this host's, or an end that takes a moment: no failure of this one */
+                queue(p);
                 wait_ms(p, PROVIDER_PAUSE_MIN_MS);
                 return;
         }
+        p->slow = !p->timer; /* the turn was over before the answer came */
         if (err < 0)
                 failed(p, err, e);
         else
@@ -159,11 +203,14 @@ static void on_fetched(void *arg, int err, const struct error *e, const char *se
 
 static void ask(struct provider *p) {
         struct error e = ERROR_INIT;
-        timer_cancel(p->timer);
-        p->timer = NULL;
+        timer_cancel(STEAL(p->timer));
         int r = token_fetch_start(p->app, p->c, on_fetched, p, &p->fetch, &e);
-        if (r < 0)
+        if (r < 0) {
                 failed(p, r, &e);
+                return;
+        }
+        p->since = ++p->app->provider_turns;
+        p->timer = timer_start(p->app->loop, PROVIDER_TURN_MS, on_turn_over, p);
 }
 
 /* ---- asked for ------------------------------------------------------------------------------ */
@@ -184,7 +231,7 @@ void provider_want(struct app *app, const char *credential) {
         struct provider *p = of(app, credential);
         if (!p || p->fetch || p->queued || p->timer)
                 return;
-        p->queued = true;
+        queue(p);
         next_turn(app);
 }
 
@@ -200,11 +247,12 @@ int provider_fetch(struct app *app, const char *credential, provider_cb cb, void
                 p->waiters = w;
         }
         if (p->fetch) { /* it may have been asked with what is not so any more */
-                token_fetch_free(p->fetch);
-                p->fetch = NULL;
+                token_fetch_free(STEAL(p->fetch));
+                timer_cancel(STEAL(p->timer));
         }
         p->failures = 0;
-        p->queued = true;
+        p->slow = false; /* who asks may know that it is mended */
+        queue(p);
         next_turn(app);
         return 0;
 }

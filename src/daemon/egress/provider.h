@@ -20,7 +20,16 @@ struct app;
 struct credential;
 struct provider;
 
-#define PROVIDER_ASKING_MAX 4        /* at one time */
+/*
+ * Turns. One provider that hangs must not hold up another's tokens. So a question that takes longer than PROVIDER_TURN_MS makes its
+ * credential a slow one, until it is answered faster. Slow ones get half of the places at most; where they have more, having become
+ * slow while they were asked, the one asked for longest gives way to others and waits for another turn. Otherwise it goes by
+ * who waits for longest. A credential that is not slow thus waits a turn for each PROVIDER_SLOW_MAX before it at most,
+ * whatever the providers of the others do.
+ */
+#define PROVIDER_ASKING_MAX 8        /* at one time; cspace-rootd has places for those too that are just being ended */
+#define PROVIDER_SLOW_MAX 4
+#define PROVIDER_TURN_MS 5000
 #define PROVIDER_PAUSE_MIN_MS 1000
 #define PROVIDER_PAUSE_MAX_MS 300000
 #define PROVIDER_MARGIN_MAX_MS 600000 /* a token is renewed after 4/5 of its time, but not earlier than this before its end */

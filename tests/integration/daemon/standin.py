@@ -460,8 +460,8 @@ def history(conn, seq, m):
 
 
 def token(conn, seq, m, fds):
-    """Answers with the bytes of RUN/token (`# hold`: no end comes), `%d` in them being the number of the question, and notes the
-    question in RUN/token.asked."""
+    """Answers with the bytes of RUN/token.NAME or RUN/token (`# hold`: no end comes), `%d` in them being the number of the question, and
+    notes the question in RUN/token.asked, and in RUN/token.left that an answer was not waited for."""
     if fds:
         m['request'] = json.loads(os.pread(fds[0], 65536, 0))
     with LOCK:
@@ -469,7 +469,8 @@ def token(conn, seq, m, fds):
             f.write(json.dumps(m) + '\n')
         with open(os.path.join(RUN, 'token.asked')) as f:
             n = len(f.readlines())
-    with open(os.path.join(RUN, 'token'), 'rb') as f:
+    own = os.path.join(RUN, f"token.{m['credential']}")
+    with open(own if os.path.exists(own) else os.path.join(RUN, 'token'), 'rb') as f:
         data = f.read().replace(b'%d', b'%04d' % n)
     ours, theirs = socket.socketpair()
     conn.reply_fd('TOKEN', seq, theirs.fileno())
@@ -479,6 +480,8 @@ def token(conn, seq, m, fds):
         ours.sendall(data[:-6] if hold else data)
         if hold:
             ours.recv(1)
+            with LOCK, open(os.path.join(RUN, 'token.left'), 'a') as f:
+                f.write(m['credential'] + '\n')
     except OSError:
         pass
     ours.close()

@@ -20,8 +20,8 @@ class Source:
         self.d = d
         self.good()
 
-    def answer(self, data):
-        path = os.path.join(self.d.run, 'token')
+    def answer(self, data, name=None):
+        path = os.path.join(self.d.run, f'token.{name}' if name else 'token')
         with open(path + '.new', 'w') as f:
             f.write(data)
         os.rename(path + '.new', path)
@@ -33,6 +33,14 @@ class Source:
         try:
             with open(os.path.join(self.d.run, 'token.asked')) as f:
                 return [json.loads(line) for line in f]
+        except FileNotFoundError:
+            return []
+
+    def left(self):
+        """Of which the answer was not waited for."""
+        try:
+            with open(os.path.join(self.d.run, 'token.left')) as f:
+                return f.read().split()
         except FileNotFoundError:
             return []
 
@@ -272,12 +280,50 @@ def test_many_take_turns(ready, source):
         conns.append(ready.unix())
         conns[-1].request('PUT', f'/v1/credentials/c{i}', json.dumps(OAUTH2), {'Content-Type': 'application/json'})
     until(lambda: len(ready.get('/v1/credentials').json['credentials']) == 10, what='stored')
-    until(lambda: len(source.asked()) == 4, what='asked')
+    until(lambda: len(source.asked()) == 8, what='asked')
     source.good()
     for c in source.asked():  # begin anew, with an answer
         assert ready.post(f"/v1/credentials/{c['credential']}/rotate").status == 200
     for c in conns:
         assert json.loads(c.getresponse().read())['token'].get('reason') is None
+        c.close()
+
+
+def test_hanging_providers_hold_up_no_other(ready, source):
+    """Twelve that never answer: each has its turn, then they share half of the places, and others have theirs at once."""
+    conns, hanging = [], [f'hang{i:02}' for i in range(12)]
+    for name in hanging:
+        source.answer('# hold', name)
+        conns.append(ready.unix())
+        conns[-1].request('PUT', f'/v1/credentials/{name}', json.dumps(OAUTH2), {'Content-Type': 'application/json'})
+    until(lambda: len(source.asked()) == 8, what='all places taken')
+    assert source.put('good')['token']['state'] == 'ready'  # waits for turns of the others, not for their ends
+    assert {c['credential'] for c in source.asked()} == {*hanging, 'good'}
+    assert all(source.state(name) == {'state': 'asking', 'expires_at': None, 'reason': None} for name in hanging)
+    left = source.left()
+    n = len(source.asked())
+    assert source.put('better')['token']['state'] == 'ready'
+    assert [c['credential'] for c in source.asked()[n:]] == ['better'] and source.left() == left  # nobody had to make way for it
+    source.good()
+    for name in hanging:  # who is told to try at once does
+        os.unlink(os.path.join(ready.run, f'token.{name}'))
+        assert ready.post(f'/v1/credentials/{name}/rotate').json['token']['state'] == 'ready', name
+    for c in conns:
+        assert json.loads(c.getresponse().read())['token']['state'] == 'ready'
+        c.close()
+
+
+def test_slow_provider_is_waited_for(ready, source):
+    """An answer that takes longer than a turn is as good as any."""
+    source.answer('# hold')
+    conns = []
+    for i in range(5):
+        conns.append(ready.unix())
+        conns[-1].request('PUT', f'/v1/credentials/c{i}', json.dumps(OAUTH2), {'Content-Type': 'application/json'})
+    until(lambda: len(source.asked()) == 5, what='asked')
+    source.answer('token 60 10\nsecret%d\n', 'quick')
+    assert source.put('quick')['token']['state'] == 'ready' and source.left() == []
+    for c in conns:
         c.close()
 
 

@@ -18,6 +18,7 @@ import urllib.parse
 HERE = os.path.dirname(os.path.abspath(__file__))
 AUTHORITY = os.path.join(HERE, '..', 'token', 'authority.py')
 WEB, AUTH, ROUTER, HOST = '93.184.216.34', '93.184.216.40', '192.0.2.1', '192.0.2.2'
+MUTE_PORT = 9443  # of AUTH: connections are taken and never answered
 NAMES = {'api.test': WEB, 'other.test': WEB, 'denied.test': WEB, 'auth.test': AUTH, 'meta.test': '169.254.169.254', 'inward.test': HOST}
 
 
@@ -143,7 +144,8 @@ class Internet:
                    '--log-queries', f'--log-facility={self.path("dns.log")}', '-u', 'root', '-C', '/dev/null', f'--pid-file={self.path("dns.pid")}')
         self.spawn(sys.executable, os.path.join(HERE, 'internet.py'), WEB, self.path('good.crt'), self.path('key.pem'), self.path('web.log'))
         self.spawn(sys.executable, AUTHORITY, AUTH, '443', self.path('good.crt'), self.path('key.pem'), self.dir)
-        for ip, port in ((WEB, 443), (AUTH, 443), (ROUTER, 53)):
+        self.spawn(sys.executable, '-c', f'import socket, time; s = socket.create_server(("{AUTH}", {MUTE_PORT}), backlog=64); time.sleep(1e6)')
+        for ip, port in ((WEB, 443), (AUTH, 443), (AUTH, MUTE_PORT), (ROUTER, 53)):
             end = time.monotonic() + 20
             while subprocess.run(self.prefix + [sys.executable, '-c', f'import socket; socket.create_connection(("{ip}", {port}), 2)'],
                                  stderr=subprocess.DEVNULL).returncode:

@@ -2,6 +2,7 @@
 """Egress and credentials with everything real: microVM, gateway, cspaced, cspace-rootd, cspace-token, servers in namespaces. The
 guest has curl, and does nothing to trust anybody."""
 import base64
+import concurrent.futures
 import contextlib
 import json
 import os
@@ -17,6 +18,7 @@ from conftest import BUILD, CACHE, Host, assets, until
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'token'))
 import authority  # noqa: E402
+from internet import MUTE_PORT  # noqa: E402
 
 SECRET = 'tok-9f2e77c1d0aa4b53'
 ALLOW = {'rules': [{'name': 'web', 'action': 'allow', 'hosts': ['api.test', 'other.test', 'meta.test', 'inward.test']}]}
@@ -241,6 +243,27 @@ def test_tokens_of_an_endpoint(online, internet, guest):
     assert seen['headers']['authorization'] not in used
     for secret in (authority.SECRET, seen['headers']['authorization'].split()[1]):
         assert files_have(online.top, secret.encode()) is None and not vm_has(online, g.id, secret.encode())
+
+
+def test_endpoints_that_hang_hold_up_no_other(online, internet, guest):
+    """More of them than there are places; another's token comes while all of them are still waited for."""
+    internet.mode('ok 3600')
+    mute = [f'mute{i:02}' for i in range(10)]
+
+    def put(name, url):
+        return keep(online, name, provider='oauth2', token_url=url, client_id=authority.CLIENT, secret=authority.SECRET)['token']
+
+    def state(name):
+        return next(c['token'] for c in online.get('/v1/credentials').json['credentials'] if c['name'] == name)
+    with concurrent.futures.ThreadPoolExecutor(len(mute)) as pool:
+        waiting = [pool.submit(put, name, f'https://auth.test:{MUTE_PORT}/token') for name in mute]
+        until(lambda: len(online.get('/v1/credentials').json['credentials']) == len(mute), what='all are asked for')
+        assert put('good', 'https://auth.test/token')['state'] == 'ready'
+        assert [state(name)['state'] for name in mute] == ['asking'] * len(mute)
+        for name in mute:
+            assert online.request('DELETE', f'/v1/credentials/{name}').status == 204
+        for w in waiting:
+            assert isinstance(w.exception(), AssertionError)  # the credential is gone
 
 
 def test_tokens_of_a_command(online, internet, guest):

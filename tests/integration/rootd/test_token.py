@@ -103,7 +103,7 @@ class Tokens:
     def run(self, name, **kw):
         return self.read(provider='command', command=name, **kw)
 
-    def processes(self, low=FIRST_UID, high=FIRST_UID + 8 * 4096):
+    def processes(self, low=FIRST_UID, high=FIRST_UID + 16 * 4096):
         found = []
         for d in glob.glob('/proc/[0-9]*'):
             try:
@@ -246,12 +246,26 @@ def test_one_a_credential_and_few_a_host(tokens):
     hold = b'{"hold": 1}'
     first = tokens.ask(hold)
     assert code_of(tokens.ask) == errno.EALREADY
-    others = [tokens.ask(hold, credential=f'c{i}') for i in range(7)]
+    others = [tokens.ask(hold, credential=f'c{i}') for i in range(15)]
     assert code_of(tokens.ask, credential='one-more') == errno.EAGAIN
     uids = {json.loads(s.makefile().readline())['status']['Uid'].split()[0] for s in [first, *others]}
-    assert len(uids) == 8 == len(tokens.processes())
+    assert len(uids) == 16 == len(tokens.processes())
     for s in [first, *others]:
         s.close()
+    tokens.nothing_left()
+
+
+def test_asked_again_at_once(tokens):
+    """Who gave up a question may ask it again without waiting for the end of the first."""
+    tokens.program(STAND_IN)
+    tokens.start()
+    with tokens.ask(b'{"hold": 1}') as s, s.makefile() as f:
+        assert f.readline()
+        tokens.rootd.proc.send_signal(signal.SIGSTOP)
+        asked = tokens.c.send('TOKEN', fds=[os.memfd_create('request')], credential='token', provider='oauth2', command='')
+    tokens.rootd.proc.send_signal(signal.SIGCONT)  # it sees both at once, and the question first
+    tokens.c.result(asked)
+    os.close(tokens.c.fds.pop())
     tokens.nothing_left()
 
 
