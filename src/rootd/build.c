@@ -100,10 +100,7 @@ static int removal_work(struct rootd *r, void *arg, struct error *err) {
 
 static void on_removal_done(void *arg, const struct error *e) {
         struct removal *x = arg;
-        if (e)
-                ticket_error(x->rootd, &x->ticket, e);
-        else
-                ticket_ok(x->rootd, &x->ticket);
+        ticket_end(x->rootd, &x->ticket, e);
         free(x);
 }
 

@@ -264,10 +264,7 @@ static struct commit *commit_new(struct rootd *r, const struct ticket *t, const 
 
 static void answer(void *arg, const struct error *e) {
         struct commit *c = arg;
-        if (e)
-                ticket_error(c->rootd, &c->ticket, e);
-        else
-                ticket_ok(c->rootd, &c->ticket);
+        ticket_end(c->rootd, &c->ticket, e);
         free(c);
 }
 
@@ -435,10 +432,7 @@ static int variant_remove_work(struct rootd *r, void *arg, struct error *err) {
 
 static void on_variant_removed(void *arg, const struct error *e) {
         struct variant_removal *v = arg;
-        if (e)
-                ticket_error(v->rootd, &v->ticket, e);
-        else
-                ticket_ok(v->rootd, &v->ticket);
+        ticket_end(v->rootd, &v->ticket, e);
         free(v);
 }
 

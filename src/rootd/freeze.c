@@ -120,10 +120,7 @@ static void on_done(void *arg, const struct error *e) {
         struct placement *p = placement_find(f->rootd, f->id);
         if (p && p->imaging > 0)
                 p->imaging--;
-        if (e)
-                ticket_error(f->rootd, &f->ticket, e);
-        else
-                ticket_ok(f->rootd, &f->ticket);
+        ticket_end(f->rootd, &f->ticket, e);
         free(f);
 }
 

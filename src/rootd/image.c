@@ -24,7 +24,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -237,8 +236,7 @@ static void image_free(struct image *i) {
                         *at = i->next;
                         break;
                 }
-        if (i->result)
-                (void) munmap(i->result, sizeof *i->result);
+        job_shared_free(i->result, sizeof *i->result);
         free(i);
 }
 
@@ -329,12 +327,11 @@ static struct image *image_new(struct rootd *r, const struct ticket *t, const st
                 i->process = r->process_host[0] && str_eq(p->rec.engine, "qemu-tcg");
                 i->memory_bytes = (uint64_t) p->rec.memory_mb << 20;
         }
-        void *shared = mmap(NULL, sizeof *i->result, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-        if (shared == MAP_FAILED) {
+        i->result = job_shared_new(sizeof *i->result);
+        if (!i->result) {
                 free(i);
                 return NULL;
         }
-        i->result = shared;
         i->next = r->images;
         r->images = i;
         return i;
@@ -426,10 +423,7 @@ static int remove_work(struct rootd *r, void *arg, struct error *err) {
 
 static void on_removed(void *arg, const struct error *e) {
         struct removal *x = arg;
-        if (e)
-                ticket_error(x->rootd, &x->ticket, e);
-        else
-                ticket_ok(x->rootd, &x->ticket);
+        ticket_end(x->rootd, &x->ticket, e);
         free(x);
 }
 

@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -71,4 +72,14 @@ int job_start(struct rootd *r, job_work work, job_done done, void *arg, struct e
                 free(j);
         }
         return res;
+}
+
+void *job_shared_new(size_t n) {
+        void *shared = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        return shared == MAP_FAILED ? NULL : shared;
+}
+
+void job_shared_free(void *shared, size_t n) {
+        if (shared)
+                (void) munmap(shared, n);
 }

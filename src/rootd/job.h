@@ -16,3 +16,7 @@ typedef void (*job_done)(void *arg, const struct error *e);
 
 /* arg is the caller's in rootd and a copy of it in the child. On an error return done is not called. */
 int job_start(struct rootd *r, job_work work, job_done done, void *arg, struct error *err);
+
+/* What the child tells besides: zeroed memory that both have. NULL: out of memory. */
+void *job_shared_new(size_t n);
+void job_shared_free(void *shared, size_t n); /* takes NULL */

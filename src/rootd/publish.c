@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -123,8 +122,7 @@ static void publish_free(struct publish *p) {
                         *at = p->next;
                         break;
                 }
-        if (p->result)
-                (void) munmap(p->result, sizeof *p->result);
+        job_shared_free(p->result, sizeof *p->result);
         (void) fd_close(p->manifest);
         free(p);
 }
@@ -164,8 +162,8 @@ void publish_handle(struct rootd *r, const struct ticket *t, const struct ipc_pu
                 return;
         }
         struct publish *p = calloc(1, sizeof *p);
-        void *shared = p ? mmap(NULL, sizeof *p->result, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0) : MAP_FAILED;
-        if (shared == MAP_FAILED) {
+        struct result *shared = p ? job_shared_new(sizeof *p->result) : NULL;
+        if (!shared) {
                 free(p);
                 (void) error_set(&e, -ENOMEM, "out of memory");
                 ticket_error(r, t, &e);

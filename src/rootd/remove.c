@@ -163,10 +163,7 @@ struct request {
 
 static void on_removed(void *arg, const struct error *e) {
         struct request *q = arg;
-        if (e)
-                ticket_error(q->rootd, &q->ticket, e);
-        else
-                ticket_ok(q->rootd, &q->ticket);
+        ticket_end(q->rootd, &q->ticket, e);
         free(q);
 }
 

@@ -70,6 +70,13 @@ void ticket_error(struct rootd *r, const struct ticket *t, const struct error *e
                 (void) ipc_conn_reply_error(c->conn, &t->request, e);
 }
 
+void ticket_end(struct rootd *r, const struct ticket *t, const struct error *e) {
+        if (e)
+                ticket_error(r, t, e);
+        else
+                ticket_ok(r, t);
+}
+
 static void tell_exited(struct client *c, const char *id, const char *what) {
         struct ipc_exited m = {};
         uint8_t body[128];

@@ -24,6 +24,7 @@ void server_free(struct server *s);
 
 void ticket_ok(struct rootd *r, const struct ticket *t);
 void ticket_error(struct rootd *r, const struct ticket *t, const struct error *e);
+void ticket_end(struct rootd *r, const struct ticket *t, const struct error *e); /* ok, or an error where e is not NULL */
 void ticket_fd(struct rootd *r, const struct ticket *t, int fd); /* stays the caller's */
 void ticket_send(struct rootd *r, const struct ticket *t, const void *body, size_t n);
 

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api_named.h"
 #include "api_wait.h"
 #include "app.h"
 #include "base/json.h"
@@ -17,20 +18,6 @@
 #include "store/op.h"
 
 #define SIZE_TIMEOUT_MS 10000
-
-static struct sandbox *find(struct api_req *r) {
-        struct sandbox *s = sandbox_find_any(r->app, r->params[0]);
-        if (!s)
-                api_error(r, API_SANDBOX_NOT_FOUND, "sandbox \"%.80s\" does not exist", r->params[0]);
-        return s;
-}
-
-static struct checkpoint *find_checkpoint(struct api_req *r, struct sandbox *s, const char *name) {
-        struct checkpoint *c = checkpoint_find(s, name);
-        if (!c)
-                api_error(r, API_CHECKPOINT_NOT_FOUND, "sandbox \"%s\" has no checkpoint \"%.80s\"", s->id, name);
-        return c;
-}
 
 /* Makes the operation of one of these requests and waits as it says. */
 static void begin(struct api_req *r, struct sandbox *s, enum sandbox_verb verb, struct sandbox_change_params *p) {
@@ -56,7 +43,7 @@ static void create(struct api_req *r) {
         struct sandbox_change_params p = { 0 };
         struct error e = ERROR_INIT;
         const char *kind = "disk", *name = NULL;
-        struct sandbox *s = find(r);
+        struct sandbox *s = api_sandbox(r);
         if (!s)
                 return;
         if (r->body && (json_only_keys(r->body, keys, &e) < 0 || json_read_str(r->body, "kind", false, 15, &kind, &e) < 0 ||
@@ -125,7 +112,7 @@ static void ask_size(struct listing *l, json_t *item, const char *id) {
 }
 
 static void list(struct api_req *r) {
-        struct sandbox *s = find(r);
+        struct sandbox *s = api_sandbox(r);
         struct listing *l = s ? calloc(1, sizeof *l) : NULL;
         if (!l) {
                 if (s)
@@ -164,8 +151,8 @@ static void on_row_gone(void *arg, int err, const struct error *e) {
 }
 
 static void remove_one(struct api_req *r) {
-        struct sandbox *s = find(r);
-        struct checkpoint *c = s ? find_checkpoint(r, s, r->params[1]) : NULL;
+        struct sandbox *s = api_sandbox(r);
+        struct checkpoint *c = s ? api_checkpoint(r, s, r->params[1]) : NULL;
         if (!c)
                 return;
         if (s->life || s->create) {
@@ -194,14 +181,14 @@ static void rollback(struct api_req *r) {
         struct sandbox_change_params p = { 0 };
         struct error e = ERROR_INIT;
         const char *name = NULL;
-        struct sandbox *s = find(r);
+        struct sandbox *s = api_sandbox(r);
         if (!s)
                 return;
         if (!r->body || json_only_keys(r->body, keys, &e) < 0 || json_read_str(r->body, "checkpoint", true, 128, &name, &e) < 0) {
                 api_error(r, API_INVALID_ARGUMENT, "%s", e.msg[0] ? e.msg : "a body with \"checkpoint\" is needed");
                 return;
         }
-        p.checkpoint = find_checkpoint(r, s, name);
+        p.checkpoint = api_checkpoint(r, s, name);
         if (p.checkpoint)
                 begin(r, s, SANDBOX_ROLLBACK, &p);
 }

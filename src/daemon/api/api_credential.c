@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api_named.h"
 #include "api_wait.h"
 #include "app.h"
 #include "base/cleanup.h"
@@ -316,12 +317,11 @@ static void remove_one(struct api_req *r) {
 /* ---- bindings ------------------------------------------------------------------------------ */
 
 static struct sandbox *find(struct api_req *r) {
-        struct sandbox *s = sandbox_find_any(r->app, r->params[0]);
-        if (!s)
-                api_error(r, API_SANDBOX_NOT_FOUND, "sandbox \"%.80s\" does not exist", r->params[0]);
-        else if (s->state == SANDBOX_DELETING)
-                api_error(r, API_SANDBOX_NOT_RUNNING, "the sandbox is being deleted");
-        return s && s->state != SANDBOX_DELETING ? s : NULL;
+        struct sandbox *s = api_sandbox(r);
+        if (!s || s->state != SANDBOX_DELETING)
+                return s;
+        api_error(r, API_SANDBOX_NOT_RUNNING, "the sandbox is being deleted");
+        return NULL;
 }
 
 static void bindings_list(struct api_req *r) {

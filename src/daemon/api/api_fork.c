@@ -5,13 +5,13 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "api_named.h"
 #include "api_wait.h"
 #include "app.h"
 #include "base/cleanup.h"
 #include "base/json.h"
 #include "base/str.h"
 #include "egress/policies.h"
-#include "sandbox/checkpoint.h"
 #include "sandbox/fork.h"
 #include "sandbox/sandbox.h"
 #include "store/idem.h"
@@ -88,21 +88,17 @@ static void fork_it(struct api_req *r) {
         _cleanup_json_ json_t *policy = NULL;
         struct error e = ERROR_INIT;
         const char *from = NULL;
-        struct sandbox *s = sandbox_find_any(r->app, r->params[0]);
-        if (!s) {
-                api_error(r, API_SANDBOX_NOT_FOUND, "sandbox \"%.80s\" does not exist", r->params[0]);
+        struct sandbox *s = api_sandbox(r);
+        if (!s)
                 return;
-        }
         if (r->body && read_params(r->body, &p, &from, &policy, &e) < 0) {
                 api_error_err(r, API_INVALID_ARGUMENT, &e);
                 return;
         }
         if (p.copy.own_policy && !api_policy_permitted(r, policy))
                 return;
-        if (from && !(p.checkpoint = checkpoint_find(s, from))) {
-                api_error(r, API_CHECKPOINT_NOT_FOUND, "sandbox \"%s\" has no checkpoint \"%.80s\"", s->id, from);
+        if (from && !(p.checkpoint = api_checkpoint(r, s, from)))
                 return;
-        }
         begin(r, s, &p);
 }
 

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api_named.h"
 #include "api_wait.h"
 #include "app.h"
 #include "base/cleanup.h"
@@ -23,12 +24,8 @@
 #define NOT_YET (SANDBOX_BIT(SANDBOX_CREATING) | SANDBOX_BIT(SANDBOX_DELETING))
 
 static struct sandbox *find(struct api_req *r) {
-        struct sandbox *s = sandbox_find_any(r->app, r->params[0]);
-        if (!s) {
-                api_error(r, API_SANDBOX_NOT_FOUND, "sandbox \"%.80s\" does not exist", r->params[0]);
-                return NULL;
-        }
-        if (SANDBOX_BIT(s->state) & NOT_YET) {
+        struct sandbox *s = api_sandbox(r);
+        if (s && (SANDBOX_BIT(s->state) & NOT_YET)) {
                 api_error(r, API_CONFLICT, "sandbox \"%s\" is %s", s->id, sandbox_state_name(s->state));
                 return NULL;
         }
@@ -45,11 +42,8 @@ static int place_of(struct api_req *r, const struct sandbox *s, const char *key,
                 return str_copy(ret, ID_SIZE, name);
         if (str_eq(name, "now")) /* one without a VM has an image instead */
                 return str_copy(ret, ID_SIZE, s->image[0] ? s->image : name);
-        const struct checkpoint *c = checkpoint_find(s, name);
-        if (c)
-                return str_copy(ret, ID_SIZE, c->id);
-        api_error(r, API_CHECKPOINT_NOT_FOUND, "sandbox \"%s\" has no checkpoint \"%.80s\"", s->id, name);
-        return -ENOENT;
+        const struct checkpoint *c = api_checkpoint(r, s, name);
+        return c ? str_copy(ret, ID_SIZE, c->id) : -ENOENT;
 }
 
 static int path_of(struct api_req *r, const char *key, const char *otherwise, char **ret) {

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api_named.h"
 #include "api_wait.h"
 #include "app.h"
 #include "base/cleanup.h"
@@ -35,13 +36,6 @@ static enum api_code code_of(int err) {
 
 /* ---- of a sandbox -------------------------------------------------------------------------- */
 
-static struct sandbox *find(struct api_req *r) {
-        struct sandbox *s = sandbox_find_any(r->app, r->params[0]);
-        if (!s)
-                api_error(r, API_SANDBOX_NOT_FOUND, "sandbox \"%.80s\" does not exist", r->params[0]);
-        return s;
-}
-
 static json_t *policy_json(const json_t *policy) {
         return policy ? json_deep_copy(policy) : json_pack("{s:[]}", "rules");
 }
@@ -51,7 +45,7 @@ static void reply(struct api_req *r, const struct sandbox *s) {
 }
 
 static void get(struct api_req *r) {
-        const struct sandbox *s = find(r);
+        const struct sandbox *s = api_sandbox(r);
         if (s)
                 reply(r, s);
 }
@@ -98,7 +92,7 @@ static void on_changed(void *arg, int err, const struct error *e) {
 static void put(struct api_req *r) {
         _cleanup_json_ json_t *policy = NULL;
         struct error e = ERROR_INIT;
-        struct sandbox *s = find(r);
+        struct sandbox *s = api_sandbox(r);
         if (!s)
                 return;
         if (read_policy(r->body, &policy, &e) < 0) {
@@ -133,7 +127,7 @@ static void check(struct api_req *r) {
         const char *url = NULL, *method = NULL;
         struct error e = ERROR_INIT;
         json_t *answer = NULL;
-        const struct sandbox *s = find(r);
+        const struct sandbox *s = api_sandbox(r);
         if (!s)
                 return;
         int rc = r->body ? json_only_keys(r->body, keys, &e) : error_set(&e, -EINVAL, "a body with \"url\" is needed");

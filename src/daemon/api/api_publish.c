@@ -3,13 +3,12 @@
 /* /v1/sandboxes/{id}/publish: a sandbox becomes a template. */
 
 #include <errno.h>
-#include <string.h>
 
+#include "api_named.h"
 #include "api_wait.h"
 #include "app.h"
 #include "base/json.h"
 #include "base/str.h"
-#include "sandbox/checkpoint.h"
 #include "sandbox/sandbox.h"
 #include "store/idem.h"
 #include "store/op.h"
@@ -18,7 +17,6 @@ static int read_params(const json_t *b, struct sandbox_publish_params *p, char r
                        struct error *err) {
         static const char *const keys[] = { "name", "tag", "kind", "checkpoint", NULL };
         const char *name = NULL, *tag = TEMPLATE_TAG_DEFAULT, *kind = "disk";
-        char text[2 * TEMPLATE_REF_SIZE];
         if (!b)
                 return error_set(err, -EINVAL, "a body with \"name\" is needed");
         int r = json_only_keys(b, keys, err);
@@ -32,15 +30,11 @@ static int read_params(const json_t *b, struct sandbox_publish_params *p, char r
                 r = json_read_str(b, "checkpoint", false, 128, checkpoint, err);
         if (r < 0)
                 return r;
-        if (strchr(name, ':'))
-                return error_set(err, -EINVAL, "\"%.80s\" is not a legal template name", name);
         if (!str_eq(kind, "disk") && !str_eq(kind, "full"))
                 return error_set(err, -EINVAL, "\"kind\" is disk or full");
-        (void) snprintf(text, sizeof text, "%s:%s", name, tag);
-        r = template_ref_parse(text, ref, err);
         p->ref = ref;
         p->full = str_eq(kind, "full");
-        return r;
+        return template_ref_make(name, tag, ref, err);
 }
 
 static void begin(struct api_req *r, struct sandbox *s, struct sandbox_publish_params *p) {
@@ -68,19 +62,15 @@ static void publish(struct api_req *r) {
         char ref[TEMPLATE_REF_SIZE];
         struct error e = ERROR_INIT;
         const char *checkpoint = NULL;
-        struct sandbox *s = sandbox_find_any(r->app, r->params[0]);
-        if (!s) {
-                api_error(r, API_SANDBOX_NOT_FOUND, "sandbox \"%.80s\" does not exist", r->params[0]);
+        struct sandbox *s = api_sandbox(r);
+        if (!s)
                 return;
-        }
         if (read_params(r->body, &p, ref, &checkpoint, &e) < 0) {
                 api_error_err(r, API_INVALID_ARGUMENT, &e);
                 return;
         }
-        if (checkpoint && !(p.checkpoint = checkpoint_find(s, checkpoint))) {
-                api_error(r, API_CHECKPOINT_NOT_FOUND, "sandbox \"%s\" has no checkpoint \"%.80s\"", s->id, checkpoint);
+        if (checkpoint && !(p.checkpoint = api_checkpoint(r, s, checkpoint)))
                 return;
-        }
         begin(r, s, &p);
 }
 

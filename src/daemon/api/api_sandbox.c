@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api_named.h"
 #include "api_wait.h"
 #include "app.h"
 #include "base/buf.h"
@@ -27,13 +28,6 @@
 #define LOG_LINES_MAX 1000
 #define USAGE_TIMEOUT_MS 5000
 #define USAGE_ANSWER_MAX (64 * 1024)
-
-static struct sandbox *find(struct api_req *r) {
-        struct sandbox *s = sandbox_find_any(r->app, r->params[0]);
-        if (!s)
-                api_error(r, API_SANDBOX_NOT_FOUND, "sandbox \"%.80s\" does not exist", r->params[0]);
-        return s;
-}
 
 /* ---- create -------------------------------------------------------------------------------- */
 
@@ -236,7 +230,7 @@ static void on_answers(void *arg, bool known, bool answers) {
 }
 
 static void get(struct api_req *r) {
-        struct sandbox *s = find(r);
+        struct sandbox *s = api_sandbox(r);
         if (!s)
                 return;
         struct asked *q = calloc(1, sizeof *q);
@@ -271,7 +265,7 @@ static void patch(struct api_req *r) {
         static const char *const keys[] = { "ttl_s", SANDBOX_RULES_KEYS, NULL };
         struct error e = ERROR_INIT;
         uint64_t ttl = UINT64_MAX;
-        struct sandbox *s = find(r);
+        struct sandbox *s = api_sandbox(r);
         if (!s)
                 return;
         struct sandbox_rules rules = s->rules;
@@ -317,7 +311,7 @@ static void delete(struct api_req *r) {
                 if (o)
                         api_wait_existing(r, o, wait_ms, 200, false);
                 else
-                        (void) find(r);
+                        (void) api_sandbox(r);
                 return;
         }
         struct api_wait *w = api_wait_new(r, wait_ms, 200, false);
@@ -338,7 +332,7 @@ static void change(struct api_req *r, enum sandbox_verb verb) {
         uint64_t wait_ms = 0;
         if (api_query_wait(r, &wait_ms) < 0)
                 return;
-        struct sandbox *s = find(r);
+        struct sandbox *s = api_sandbox(r);
         int idem = s ? idem_begin(r, &o) : 1;
         if (idem == 2)
                 api_wait_existing(r, o, wait_ms, 200, true);
@@ -387,7 +381,7 @@ static void on_logs(void *arg, int err, json_t *entries) {
 
 static void logs(struct api_req *r) {
         uint64_t since = 0, limit = LOG_LINES_MAX;
-        struct sandbox *s = find(r);
+        struct sandbox *s = api_sandbox(r);
         if (!s || api_query_u64(r, "since", 0, INT64_MAX, &since) < 0 ||
             api_query_u64(r, "limit", 1, LOG_LINES_MAX, &limit) < 0)
                 return;
@@ -447,7 +441,7 @@ static void on_gateway(void *arg, const struct ipc_gw_state *m) {
 }
 
 static void usage(struct api_req *r) {
-        struct sandbox *s = find(r);
+        struct sandbox *s = api_sandbox(r);
         if (!s)
                 return;
         struct usage *u = calloc(1, sizeof *u);

@@ -93,15 +93,6 @@ static void remove_one(struct api_req *r) {
         }
 }
 
-/* "name" and "tag" to "name:tag". */
-static int make_ref(const char *name, const char *tag, char ret[TEMPLATE_REF_SIZE], struct error *err) {
-        char text[2 * TEMPLATE_REF_SIZE];
-        int n = snprintf(text, sizeof text, "%s:%s", name, tag);
-        if (n < 0 || (size_t) n >= sizeof text || strchr(name, ':'))
-                return error_set(err, -EINVAL, "\"%.80s\" is not a legal template name", name);
-        return template_ref_parse(text, ret, err);
-}
-
 struct tagged {
         struct api_req *r;
         char digest[DIGEST_LEN + 1];
@@ -131,7 +122,7 @@ static void add_tag(struct api_req *r) {
                 return;
         if (!r->body || json_only_keys(r->body, keys, &e) < 0 ||
             json_read_str(r->body, "name", true, TEMPLATE_NAME_MAX, &name, &e) < 0 ||
-            json_read_str(r->body, "tag", false, TEMPLATE_NAME_MAX, &tag, &e) < 0 || make_ref(name, tag, ref, &e) < 0) {
+            json_read_str(r->body, "tag", false, TEMPLATE_NAME_MAX, &tag, &e) < 0 || template_ref_make(name, tag, ref, &e) < 0) {
                 api_error(r, API_INVALID_ARGUMENT, "%s", e.msg[0] ? e.msg : "a body with \"name\" is needed");
                 return;
         }
@@ -233,7 +224,7 @@ static int read_build(const json_t *b, struct template_build_params *p, char ref
         if (rc >= 0)
                 rc = read_packages(b, packages, err);
         if (rc >= 0)
-                rc = make_ref(name, tag, ref, err);
+                rc = template_ref_make(name, tag, ref, err);
         if (rc >= 0 && !str_eq(source, "packages"))
                 rc = error_set(err, -EINVAL, "\"source\" must be \"packages\"; an archive goes to /v1/templates/import");
         p->source = "packages";
@@ -287,7 +278,7 @@ static int read_import(struct api_req *r, struct template_build_params *p, char 
                 api_error(r, API_INVALID_ARGUMENT, "the query parameter \"name\" is needed");
                 return -EINVAL;
         }
-        if (make_ref(name, tag ? tag : TEMPLATE_TAG_DEFAULT, ref, &e) < 0) {
+        if (template_ref_make(name, tag ? tag : TEMPLATE_TAG_DEFAULT, ref, &e) < 0) {
                 api_error_err(r, API_INVALID_ARGUMENT, &e);
                 return -EINVAL;
         }

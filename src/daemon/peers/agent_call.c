@@ -12,6 +12,7 @@
 #include "app.h"
 #include "base/cleanup.h"
 #include "base/id.h"
+#include "api/api_named.h"
 #include "base/json.h"
 #include "base/str.h"
 #include "proxy/proxy.h"
@@ -22,11 +23,9 @@
 #define TIMEOUT_MS AGENT_TIMEOUT_MS
 
 struct sandbox *agent_sandbox(struct api_req *r) {
-        struct sandbox *s = sandbox_find_any(r->app, r->params[0]);
-        if (!s) {
-                api_error(r, API_SANDBOX_NOT_FOUND, "sandbox \"%.80s\" does not exist", r->params[0]);
+        struct sandbox *s = api_sandbox(r);
+        if (!s)
                 return NULL;
-        }
         if (s->state == SANDBOX_RUNNING) {
                 sandbox_touch(s);
                 return s;

@@ -43,6 +43,14 @@ int template_ref_parse(const char *ref, char ret[TEMPLATE_REF_SIZE], struct erro
         return 0;
 }
 
+int template_ref_make(const char *name, const char *tag, char ret[TEMPLATE_REF_SIZE], struct error *err) {
+        char text[2 * TEMPLATE_REF_SIZE];
+        int n = snprintf(text, sizeof text, "%s:%s", name, tag);
+        if (n < 0 || (size_t) n >= sizeof text || strchr(name, ':'))
+                return error_set(err, -EINVAL, "\"%.80s\" is not a legal template name", name);
+        return template_ref_parse(text, ret, err);
+}
+
 struct tmpl *template_find(struct app *app, const char *digest) {
         return map_get(app->templates->by_digest, digest);
 }

@@ -511,6 +511,21 @@ static int check(struct app *app, const struct template_build_params *p, char re
         return 0;
 }
 
+/* The last of the builds; NULL: out of memory. */
+static struct build *build_new(struct app *app, const char *ref, size_t line_max) {
+        struct build *bd = calloc(1, sizeof *bd), **end = &app->templates->builds;
+        if (!bd)
+                return NULL;
+        bd->app = app;
+        bd->line = BUF_INIT(line_max);
+        bd->tar_fd = -EBADF;
+        (void) str_copy(bd->ref, sizeof bd->ref, ref);
+        while (*end)
+                end = &(*end)->next;
+        *end = bd;
+        return bd;
+}
+
 /* Takes b. On failure there is no operation. */
 static int enter(struct app *app, struct build *bd, const struct template_build_params *p, struct op **ret) {
         struct db_batch *b = db_batch_new();
@@ -546,13 +561,11 @@ int template_build(struct app *app, const struct template_build_params *p, templ
         r = sandbox_size_check(app, p->memory_mb, p->cpus, err);
         if (r < 0)
                 return r;
-        struct build *bd = calloc(1, sizeof *bd);
+        struct build *bd = build_new(app, ref, LINE_MAX_BYTES + 1);
         if (!bd)
                 return error_set(err, -ENOMEM, "out of memory");
-        bd->app = app;
         bd->cb = cb;
         bd->arg = arg;
-        bd->line = BUF_INIT(LINE_MAX_BYTES + 1);
         bd->disk_bytes = p->disk_bytes ? p->disk_bytes : app->conf.build_disk_bytes;
         bd->checkpoint_every_s = p->checkpoint_every_s;
         bd->checkpoint_keep = p->checkpoint_keep ? p->checkpoint_keep : CHECKPOINT_KEEP_DEFAULT;
@@ -560,14 +573,9 @@ int template_build(struct app *app, const struct template_build_params *p, templ
         bd->memory_mb = p->memory_mb ? p->memory_mb : app->conf.memory_mb;
         bd->cpus = p->cpus ? p->cpus : app->conf.cpus;
         bd->tar_fd = fd_steal(&tar_fd);
-        memcpy(bd->ref, ref, sizeof ref);
         r = str_copy(bd->source, sizeof bd->source, p->source);
         if (r >= 0)
                 r = str_copy(bd->suite, sizeof bd->suite, p->suite ? p->suite : "");
-        struct build **end = &app->templates->builds;
-        while (*end)
-                end = &(*end)->next;
-        *end = bd;
         if (r >= 0)
                 r = enter(app, bd, p, ret);
         if (r < 0) {
@@ -583,17 +591,9 @@ int build_reserve(struct app *app, const char *name, struct build **ret, struct 
         int r = check(app, &p, ref, ret_other, err);
         if (r < 0)
                 return r;
-        struct build *bd = calloc(1, sizeof *bd);
+        struct build *bd = build_new(app, ref, 0);
         if (!bd)
                 return error_set(err, -ENOMEM, "out of memory");
-        bd->app = app;
-        bd->line = BUF_INIT(0);
-        bd->tar_fd = -EBADF;
-        memcpy(bd->ref, ref, sizeof ref);
-        struct build **end = &app->templates->builds;
-        while (*end)
-                end = &(*end)->next;
-        *end = bd;
         *ret = bd;
         return 0;
 }
