@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <grp.h>
 #include <pwd.h>
-#include <seccomp.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -15,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "confine/filter.h"
 
 #define GROUPS_MAX 65536 /* NGROUPS_MAX of Linux */
 
@@ -49,36 +49,27 @@ void privilege_harden(void) {
         (void) prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
 }
 
-int privilege_filter(struct error *err) {
-        static const int refused[] = {
-                SCMP_SYS(execve), SCMP_SYS(execveat),
+static const char *const refused[] = {
 #if !defined(__SANITIZE_ADDRESS__) && !defined(CSPACE_SANITIZED) /* their leak checker traces us */
-                SCMP_SYS(ptrace),
+        "ptrace",
 #endif
-                SCMP_SYS(process_vm_readv), SCMP_SYS(process_vm_writev), SCMP_SYS(process_madvise), SCMP_SYS(pidfd_getfd),
-                SCMP_SYS(kcmp), SCMP_SYS(mount), SCMP_SYS(umount2), SCMP_SYS(move_mount), SCMP_SYS(open_tree),
-                SCMP_SYS(fsopen), SCMP_SYS(fsmount), SCMP_SYS(fsconfig), SCMP_SYS(fspick), SCMP_SYS(mount_setattr),
-                SCMP_SYS(pivot_root), SCMP_SYS(chroot), SCMP_SYS(unshare), SCMP_SYS(setns), SCMP_SYS(mknod),
-                SCMP_SYS(mknodat), SCMP_SYS(open_by_handle_at), SCMP_SYS(name_to_handle_at), SCMP_SYS(bpf),
-                SCMP_SYS(perf_event_open), SCMP_SYS(userfaultfd), SCMP_SYS(io_uring_setup), SCMP_SYS(io_uring_enter),
-                SCMP_SYS(io_uring_register), SCMP_SYS(keyctl), SCMP_SYS(add_key), SCMP_SYS(request_key),
-                SCMP_SYS(init_module), SCMP_SYS(finit_module), SCMP_SYS(delete_module), SCMP_SYS(kexec_load),
-                SCMP_SYS(kexec_file_load), SCMP_SYS(reboot), SCMP_SYS(swapon), SCMP_SYS(swapoff), SCMP_SYS(acct),
-                SCMP_SYS(quotactl), SCMP_SYS(personality), SCMP_SYS(settimeofday), SCMP_SYS(clock_settime),
-                SCMP_SYS(adjtimex), SCMP_SYS(clock_adjtime), SCMP_SYS(sethostname), SCMP_SYS(setdomainname),
-                SCMP_SYS(iopl), SCMP_SYS(ioperm), SCMP_SYS(syslog), SCMP_SYS(vhangup), SCMP_SYS(lookup_dcookie),
-        };
-        scmp_filter_ctx ctx = seccomp_init(SCMP_ACT_ALLOW);
-        if (!ctx)
-                return error_set(err, -ENOMEM, "could not make a system call filter");
-        int r = 0;
-        for (size_t i = 0; i < ARRAY_SIZE(refused) && r >= 0; i++)
-                if (refused[i] >= 0) /* known on this architecture */
-                        r = seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EPERM), refused[i], 0);
-        if (r >= 0)
-                r = seccomp_load(ctx);
-        seccomp_release(ctx);
-        return r < 0 ? error_errno(err, r, "could not install the system call filter") : 0;
+        "execve", "execveat", "process_vm_readv", "process_vm_writev", "process_madvise", "pidfd_getfd",
+        "kcmp", "mount", "umount2", "move_mount", "open_tree", "fsopen", "fsmount", "fsconfig", "fspick",
+        "mount_setattr", "pivot_root", "chroot", "unshare", "setns", "mknod", "mknodat", "open_by_handle_at",
+        "name_to_handle_at", "bpf", "perf_event_open", "userfaultfd", "io_uring_setup", "io_uring_enter",
+        "io_uring_register", "keyctl", "add_key", "request_key", "init_module", "finit_module",
+        "delete_module", "kexec_load", "kexec_file_load", "reboot", "swapon", "swapoff", "acct", "quotactl",
+        "personality", "settimeofday", "clock_settime", "adjtimex", "clock_adjtime", "sethostname",
+        "setdomainname", "iopl", "ioperm", "syslog", "vhangup", "lookup_dcookie",
+};
+
+static int add_rules(scmp_filter_ctx ctx, const void *arg) {
+        (void) arg;
+        return filter_names(ctx, SCMP_ACT_ERRNO(EPERM), refused, ARRAY_SIZE(refused));
+}
+
+int privilege_filter(struct error *err) {
+        return filter_install(SCMP_ACT_ALLOW, add_rules, NULL, err);
 }
 
 static bool in_groups(int fd, gid_t gid) {

@@ -3,17 +3,14 @@
 
 #include <errno.h>
 #include <linux/capability.h>
-#include <seccomp.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "confine/filter.h"
 
-/* Names as libseccomp knows them; those that an architecture lacks are passed over. */
 static const char *const allowed[] = {
         /* the loop */
         "epoll_wait", "epoll_pwait", "epoll_pwait2", "epoll_ctl", "poll", "ppoll",
@@ -30,13 +27,9 @@ static const char *const allowed[] = {
         "rt_sigaction", "rt_sigprocmask", "rt_sigreturn", "restart_syscall", "tgkill", "exit", "exit_group",
 };
 
-static int add_rules(scmp_filter_ctx ctx) {
-        int r = 0;
-        for (size_t i = 0; i < ARRAY_SIZE(allowed) && r >= 0; i++) {
-                int nr = seccomp_syscall_resolve_name(allowed[i]);
-                if (nr != __NR_SCMP_ERROR && nr >= 0)
-                        r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, nr, 0);
-        }
+static int add_rules(scmp_filter_ctx ctx, const void *arg) {
+        (void) arg;
+        int r = filter_names(ctx, SCMP_ACT_ALLOW, allowed, ARRAY_SIZE(allowed));
         /* SOCK_CLOEXEC and SOCK_NONBLOCK are flags in the type. */
         static const uint64_t type_mask = 0xf;
         if (r >= 0)
@@ -45,11 +38,8 @@ static int add_rules(scmp_filter_ctx ctx) {
         if (r >= 0)
                 r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(socket), 2, SCMP_A0(SCMP_CMP_EQ, AF_INET, 0),
                                      SCMP_A1(SCMP_CMP_MASKED_EQ, type_mask, SOCK_DGRAM));
-        /* Memory that can be executed is not made any more. */
         if (r >= 0)
-                r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(mmap), 1, SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0));
-        if (r >= 0)
-                r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(mprotect), 1, SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0));
+                r = filter_allow_data_memory(ctx);
         return r;
 }
 
@@ -75,21 +65,10 @@ static int drop_capabilities(struct error *err) {
 #endif
 
 int confine(struct error *err) {
-        const struct rlimit no_core = { 0, 0 };
         int r = drop_capabilities(err);
-        if (r < 0)
-                return r;
-        if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 ||
-            setrlimit(RLIMIT_CORE, &no_core) < 0)
-                return error_errno(err, errno, "cannot give up privileges");
-        if (SANITIZED)
-                return 0;
-        scmp_filter_ctx ctx = seccomp_init(SCMP_ACT_KILL_PROCESS);
-        if (!ctx)
-                return error_set(err, -ENOMEM, "seccomp: out of memory");
-        r = add_rules(ctx);
         if (r >= 0)
-                r = seccomp_load(ctx);
-        seccomp_release(ctx);
-        return r < 0 ? error_errno(err, r, "seccomp") : 0;
+                r = confine_no_dumps(err);
+        if (r < 0 || SANITIZED)
+                return r;
+        return filter_install(SCMP_ACT_KILL_PROCESS, add_rules, NULL, err);
 }

@@ -4,28 +4,26 @@
 #include <errno.h>
 #include <linux/fiemap.h>
 #include <linux/fs.h>
-#include <seccomp.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
 #include "bounds.h"
+#include "confine/filter.h"
 
+#ifndef HISTORY_SANITIZED
 /* glibc's qsort() asks once how much memory there is (sysinfo). Its fstat() is newfstatat() with an empty path, which a
  * filter cannot see: so that is done before. */
-static const int allowed[] = {
-        SCMP_SYS(pread64), SCMP_SYS(fadvise64), SCMP_SYS(write),        SCMP_SYS(munmap),        SCMP_SYS(mremap),
-        SCMP_SYS(brk),     SCMP_SYS(madvise),   SCMP_SYS(futex),        SCMP_SYS(exit),          SCMP_SYS(exit_group),
-        SCMP_SYS(sysinfo), SCMP_SYS(restart_syscall), SCMP_SYS(rt_sigreturn), SCMP_SYS(clock_gettime),
+static const char *const allowed[] = {
+        "pread64", "fadvise64", "write", "munmap", "mremap", "brk", "madvise", "futex", "exit", "exit_group",
+        "sysinfo", "restart_syscall", "rt_sigreturn", "clock_gettime",
 };
 
-static int add_rules(scmp_filter_ctx ctx) {
-        int r = 0;
+static int add_rules(scmp_filter_ctx ctx, const void *arg) {
+        (void) arg;
+        int r = filter_names(ctx, SCMP_ACT_ALLOW, allowed, ARRAY_SIZE(allowed));
 
-        for (size_t i = 0; i < ARRAY_SIZE(allowed) && r >= 0; i++)
-                r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, allowed[i], 0);
         if (r >= 0)
                 r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(ioctl), 1, SCMP_A1(SCMP_CMP_EQ, FS_IOC_FIEMAP, 0));
         /* Memory that is not executable; of files, to be read alone. */
@@ -40,6 +38,7 @@ static int add_rules(scmp_filter_ctx ctx) {
                                      SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0));
         return r;
 }
+#endif
 
 static int set_limits(void) {
         const struct {
@@ -73,16 +72,10 @@ int confine(struct error *err) {
 
         if (r < 0)
                 return error_errno(err, r, "cannot set limits");
-        if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
-                return error_errno(err, errno, "cannot give up privileges");
-        scmp_filter_ctx ctx = seccomp_init(SCMP_ACT_KILL_PROCESS);
-        if (!ctx)
-                return error_set(err, -ENOMEM, "seccomp: out of memory");
-        r = add_rules(ctx);
+        r = confine_no_dumps(err);
 #ifndef HISTORY_SANITIZED
         if (r >= 0)
-                r = seccomp_load(ctx);
+                r = filter_install(SCMP_ACT_KILL_PROCESS, add_rules, NULL, err);
 #endif
-        seccomp_release(ctx);
-        return r < 0 ? error_errno(err, r, "seccomp") : 0;
+        return r;
 }

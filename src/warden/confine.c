@@ -3,15 +3,11 @@
 
 #include <errno.h>
 #include <sched.h>
-#include <seccomp.h>
-#include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include "base/cleanup.h"
+#include "confine/filter.h"
 
-/* Names as libseccomp knows them; those that an architecture lacks are passed over. */
 static const char *const allowed[] = {
         /* the loop */
         "epoll_wait", "epoll_pwait", "epoll_pwait2", "epoll_ctl", "epoll_create1", "poll", "ppoll",
@@ -32,35 +28,19 @@ static const char *const for_threads[] = {
         "clone", "set_robust_list", "rseq", "sched_getaffinity", "prctl",
 };
 
-static int allow(scmp_filter_ctx ctx, const char *const *names, size_t n) {
-        for (size_t i = 0; i < n; i++) {
-                int nr = seccomp_syscall_resolve_name(names[i]);
-                if (nr == __NR_SCMP_ERROR || nr < 0)
-                        continue;
-                int r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, nr, 0);
-                if (r < 0)
-                        return r;
-        }
-        return 0;
-}
-
-static int add_rules(scmp_filter_ctx ctx, bool threads) {
-        int r = allow(ctx, allowed, ARRAY_SIZE(allowed));
+static int add_rules(scmp_filter_ctx ctx, const void *arg) {
+        const bool threads = *(const bool *) arg;
+        int r = filter_names(ctx, SCMP_ACT_ALLOW, allowed, ARRAY_SIZE(allowed));
         if (r >= 0 && threads)
-                r = allow(ctx, for_threads, ARRAY_SIZE(for_threads));
+                r = filter_names(ctx, SCMP_ACT_ALLOW, for_threads, ARRAY_SIZE(for_threads));
         if (r >= 0)
                 r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(socket), 1, SCMP_A0(SCMP_CMP_EQ, AF_UNIX, 0));
         if (r >= 0)
                 r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(socketpair), 1, SCMP_A0(SCMP_CMP_EQ, AF_UNIX, 0));
         if (r >= 0 && threads) /* only to be asked: no new limit */
                 r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(prlimit64), 1, SCMP_A2(SCMP_CMP_EQ, 0, 0));
-        /* Memory that can be executed is not made any more. */
         if (r >= 0)
-                r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(mmap), 1,
-                                     SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0));
-        if (r >= 0)
-                r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(mprotect), 1,
-                                     SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0));
+                r = filter_allow_data_memory(ctx);
         /* glibc falls back to clone. */
         if (r >= 0)
                 r = seccomp_rule_add(ctx, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0);
@@ -68,18 +48,8 @@ static int add_rules(scmp_filter_ctx ctx, bool threads) {
 }
 
 int confine(bool threads, struct error *err) {
-        const struct rlimit no_core = { 0, 0 };
-        if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 ||
-            setrlimit(RLIMIT_CORE, &no_core) < 0)
-                return error_errno(err, errno, "cannot give up privileges");
-        scmp_filter_ctx ctx = seccomp_init(SCMP_ACT_KILL_PROCESS);
-        if (!ctx)
-                return error_set(err, -ENOMEM, "seccomp: out of memory");
-        int r = add_rules(ctx, threads);
-        if (r >= 0)
-                r = seccomp_load(ctx);
-        seccomp_release(ctx);
-        return r < 0 ? error_errno(err, r, "seccomp") : 0;
+        int r = confine_no_dumps(err);
+        return r < 0 ? r : filter_install(SCMP_ACT_KILL_PROCESS, add_rules, &threads, err);
 }
 
 static const char *const denied_to_vm[] = {
@@ -93,13 +63,9 @@ static const char *const denied_to_vm[] = {
         "setdomainname", "lookup_dcookie", "io_uring_setup", "open_by_handle_at", "syslog", "vhangup", "nfsservctl",
 };
 
-static int add_vm_rules(scmp_filter_ctx ctx) {
-        int r = 0;
-        for (size_t i = 0; i < ARRAY_SIZE(denied_to_vm) && r >= 0; i++) {
-                int nr = seccomp_syscall_resolve_name(denied_to_vm[i]);
-                if (nr != __NR_SCMP_ERROR && nr >= 0)
-                        r = seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EPERM), nr, 0);
-        }
+static int add_vm_rules(scmp_filter_ctx ctx, const void *arg) {
+        (void) arg;
+        int r = filter_names(ctx, SCMP_ACT_ERRNO(EPERM), denied_to_vm, ARRAY_SIZE(denied_to_vm));
         /* Threads are made, processes are not; clone3 hides its flags behind a pointer, and glibc falls back. */
         if (r >= 0)
                 r = seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(clone), 1,
@@ -112,14 +78,5 @@ static int add_vm_rules(scmp_filter_ctx ctx) {
 }
 
 int confine_vm(struct error *err) {
-        if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
-                return error_errno(err, errno, "cannot give up privileges");
-        scmp_filter_ctx ctx = seccomp_init(SCMP_ACT_ALLOW);
-        if (!ctx)
-                return error_set(err, -ENOMEM, "seccomp: out of memory");
-        int r = add_vm_rules(ctx);
-        if (r >= 0)
-                r = seccomp_load(ctx);
-        seccomp_release(ctx);
-        return r < 0 ? error_errno(err, r, "seccomp") : 0;
+        return filter_install(SCMP_ACT_ALLOW, add_vm_rules, NULL, err);
 }

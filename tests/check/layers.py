@@ -17,6 +17,7 @@ LAYERS = {
     'wire': {'base'},
     'io': {'base', 'wire'},
     'conf': {'base'},
+    'confine': {'base'},
     'link': {'base', 'wire', 'io'},
     'ipc': {'base', 'wire', 'io'},
     'procimage': {'base'},
