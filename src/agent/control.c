@@ -169,10 +169,14 @@ static void quiesce(void *arg, struct http_x *x, struct buf *body) {
         end_all(arg, x, 0, QUIESCE_KILL_MS, quiesced);
 }
 
-/* Before the VM is paused or saved: nothing of the user's runs again until the clock is right. */
+static void fs_goes_on(struct agent *a);
+
+/* Before the VM is paused or saved: nothing of the user's runs again until the clock is right. Nobody copies the disk
+ * then, and a filesystem that was kept frozen would be when it goes on. */
 static void freeze(void *arg, struct http_x *x, struct buf *body) {
         struct agent *a = arg;
         (void) body;
+        fs_goes_on(a);
         a->identity.saved = true;
         int r = cgroups_freeze(a->cgroups, true);
         if (r < 0)
@@ -251,6 +255,21 @@ static void fsthaw(void *arg, struct http_x *x, struct buf *body) {
         api_json(x, 200, json_object());
 }
 
+/* What is held back is written; whoever writes goes on. */
+static void fssync(void *arg, struct http_x *x, struct buf *body) {
+        const struct agent *a = arg;
+        (void) body;
+        if (!a->pid1) {
+                api_fail(x, 500, "not_supported", "the machine is not the agent's");
+                return;
+        }
+        _cleanup_fd_ int fd = open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (fd < 0 || syncfs(fd) < 0)
+                api_fail(x, 500, "not_written", "the filesystem could not be written: %s", strerror(errno));
+        else
+                api_json(x, 200, json_object());
+}
+
 static json_t *stats(struct agent *a) {
         json_t *j = metrics_read();
         if (j)
@@ -271,6 +290,7 @@ void control_on_request(void *arg, struct http_x *x) {
                 { "/control/thaw", 4096, thaw },
                 { "/control/fsfreeze", 4096, fsfreeze },
                 { "/control/fsthaw", 4096, fsthaw },
+                { "/control/fssync", 4096, fssync },
         };
         struct agent *a = arg;
         const struct http1_head *h = http_x_head(x);

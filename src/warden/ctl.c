@@ -89,7 +89,7 @@ static void on_ready(void *arg, int err, const struct error *e, const struct war
 
 static void on_held(void *arg, int err, const struct error *e) {
         struct pending *r = arg;
-        struct ipc_held m = { warden_held_us(r->ctl->w) };
+        struct ipc_held m = { .vm_us = warden_held_us(r->ctl->w), .synced = warden_synced(r->ctl->w) };
         uint8_t body[16];
         size_t n = 0;
         if (err == 0)

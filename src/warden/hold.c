@@ -4,14 +4,16 @@
 /*
  * Pausing, resuming and saving a VM.
  *
- *   pause    freeze the commands (agent) -> stop the VM                              -> PAUSED
+ *   pause    freeze the commands (agent) -> what they wrote is synced (agent) -> stop the VM    -> PAUSED
  *   save     freeze -> close the guest's port -> it has seen that -> stop -> devices  -> PAUSED
  *   park     quiesce (agent) -> close the port -> it has seen that -> stop                      -> PAUSED
  *   resume   VM runs -> link up -> set the clock and thaw (agent)                    -> RUNNING
  *
  * The commands are frozen first, because a VM that goes on does so at once, with the clock of when it
  * was stopped. An agent that does not answer is given FREEZE_MS: what the guest makes impossible by
- * itself (its agent cannot get at its cgroups, its kernel hangs) is no reason for not stopping it.
+ * itself (its agent cannot get at its cgroups, its kernel hangs) is no reason for not stopping it. One that
+ * has answered is then given SYNC_MS to write to its disk what was written in it, since whoever looks at the disk of a VM
+ * that stands still, or has lost it, does so without its memory.
  *
  * What is saved must not be in the middle of a session with the host: the port is closed, and the guest
  * given the time to see it (its end closes, QEMU says so, or SETTLE_MS go by). A paused VM goes on for
@@ -37,6 +39,7 @@
 #include "guest.h"
 
 #define FREEZE_MS 2000
+#define SYNC_MS 5000
 #define SETTLE_MS 300
 #define LINK_MS 20000 /* from running again to a session */
 #define THAW_MS 30000
@@ -208,6 +211,31 @@ static void on_runs_for_closing(void *arg, int err, const struct error *e) {
 
 /* ---- stopping ---------------------------------------------------------------------------------- */
 
+static void on_synced(void *arg, int err, const struct error *e, const json_t *answer) {
+        struct warden *w = arg;
+        (void) answer;
+        w->hold.call = NULL;
+        if (over(w))
+                return;
+        w->hold.synced = err >= 0;
+        if (err < 0)
+                log_warn("sandbox %s: what it wrote is not all on its disk: %s", w->id, e->msg);
+        stop(w);
+}
+
+static void fssync(struct warden *w) {
+        const struct control_request r = {
+                .method = "POST",
+                .path = "/control/fssync",
+                .timeout_ms = SYNC_MS,
+                .cb = on_synced,
+                .arg = w,
+        };
+        struct error e = ERROR_INIT;
+        if (control_call(w->loop, warden_link(w), &r, &w->hold.call, &e) < 0)
+                on_synced(w, e.code, &e, NULL);
+}
+
 static void on_frozen(void *arg, int err, const struct error *e, const json_t *answer) {
         struct warden *w = arg;
         (void) answer;
@@ -218,8 +246,10 @@ static void on_frozen(void *arg, int err, const struct error *e, const json_t *a
                 log_warn("sandbox %s: its commands could not be frozen: %s", w->id, e->msg);
         if (w->hold.kind == HOLD_SAVE)
                 close_port(w);
+        else if (err == -ETIMEDOUT)
+                stop(w); /* it had its time */
         else
-                stop(w);
+                fssync(w);
 }
 
 static void freeze(struct warden *w) {
@@ -268,6 +298,7 @@ static int begin(struct warden *w, enum hold_kind kind, unsigned cap, int fd, wa
         w->hold.arg = arg;
         w->hold.fd = fd;
         w->hold.took_us = 0;
+        w->hold.synced = false;
         return 0;
 }
 
@@ -290,6 +321,10 @@ void warden_resume(struct warden *w, warden_done cb, void *arg) {
 
 uint64_t warden_held_us(const struct warden *w) {
         return w->hold.took_us;
+}
+
+bool warden_synced(const struct warden *w) {
+        return w->hold.synced;
 }
 
 void warden_save(struct warden *w, int fd, warden_done cb, void *arg) {

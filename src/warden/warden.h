@@ -53,6 +53,8 @@ void warden_stop(struct warden *w, unsigned timeout_ms, warden_done cb, void *ar
 void warden_pause(struct warden *w, warden_done cb, void *arg);
 /* How long the VMM took for the last pause or resume. */
 uint64_t warden_held_us(const struct warden *w);
+/* Whether before the last pause the guest wrote to its disk what it held back. */
+bool warden_synced(const struct warden *w);
 void warden_resume(struct warden *w, warden_done cb, void *arg);
 void warden_save(struct warden *w, int fd, warden_done cb, void *arg);
 /* Ends all processes, forgets the identity and leaves the VM paused: what is made of it now belongs to nobody. */

@@ -24,6 +24,7 @@ struct hold {
         struct control_call *call;
         uint64_t asked_us, took_us; /* pause, resume: the VMM's part */
         int fd;         /* HOLD_SAVE */
+        bool synced;    /* pause: the guest has written what it held back */
         bool waiting;   /* resume: for the link; save, park: for the guest to see that its port is closed */
 };
 

@@ -375,6 +375,9 @@ static void on_warden_close(void *arg, int err) {
 static bool begin_sync(struct history *h) {
         static const struct warden_handler handler = { on_warden_event, on_warden_close };
         bool now = str_eq(h->q.from, "now") || str_eq(h->q.to, "now");
+        bool image = str_eq(h->q.from, h->s->image) || str_eq(h->q.to, h->s->image); /* what `now` is without a VM */
+        if ((now && h->s->state == SANDBOX_PAUSED) || (image && h->s->state == SANDBOX_SUSPENDED))
+                h->synced = h->s->synced;
         if (!now || h->s->state != SANDBOX_RUNNING || h->s->life)
                 return false;
         h->step = STEP_SYNC;

@@ -118,6 +118,7 @@ struct sandbox {
         char head[ID_SIZE];              /* the checkpoint that it went on from; "" none */
         char forked_from[ID_SIZE];       /* the sandbox that it is a copy of; "" none */
         /* not in the database */
+        bool synced;                     /* PAUSED, SUSPENDED: its disk has all that was written in it; false: not known */
         int64_t active_ms;               /* when somebody last began or ended a use of it */
         int64_t retry_ms;                /* what its rules say is not to be tried before */
         int64_t rolled_ms;               /* what the next automatic checkpoint's time counts from; 0: not known yet */

@@ -6,7 +6,8 @@
  *
  *   pause     WARDEN                                         commands frozen, VM stopped
  *   resume    WARDEN                                         VM runs, clock set, commands go on
- *   suspend   BEGIN -> SAVE -> COMMIT -> ROW -> REMOVE        see rootd/image.c and warden/hold.c
+ *   suspend   PAUSE -> BEGIN -> SAVE -> COMMIT -> ROW -> REMOVE   see rootd/image.c and warden/hold.c; PAUSE, unless it
+ *             is paused, for the guest to have on its disk what it wrote, which is looked at without its memory
  *   stop      QUERY -> [RESUME] -> STOP -> COMMIT -> ROW -> REMOVE; of a suspended one nothing, its memory is not used
  *   restore, start                                           sandbox_create.c; FALL_BACK when that fails
  *   checkpoint  disk: FSFREEZE -> COMMIT -> ROW; full: FSFREEZE -> FSTHAW -> BEGIN -> SAVE -> COMMIT -> AWAKE ->
@@ -85,6 +86,7 @@ enum step {
         STEP_QUERY,
         STEP_FSFREEZE,
         STEP_FSTHAW,
+        STEP_PAUSE,
         STEP_BEGIN,
         STEP_SAVE,
         STEP_COMMIT,
@@ -115,7 +117,7 @@ struct life {
         void (*on_canceled)(void *arg);
         void *cancel_arg;
         struct ipc_image_info info;
-        struct ipc_held held;          /* PAUSE, RESUME */
+        struct ipc_held held;          /* PAUSE, RESUME, SUSPEND */
         struct checkpoint *checkpoint; /* being made; of FORK no more than what is to be kept */
         life_image_cb imaged;          /* a CHECKPOINT that is no checkpoint, without an operation */
         void *imaged_arg;
@@ -190,11 +192,13 @@ static json_t *result_of(const struct life *l) {
                                  (json_int_t) l->info.private_bytes, "written_bytes", (json_int_t) l->info.written_bytes,
                                  "freeze_us", (json_int_t) l->info.freeze_us, "image_us", (json_int_t) l->info.took_us);
         if (l->verb == SANDBOX_PAUSE || l->verb == SANDBOX_RESUME)
-                return json_pack("{s:I}", "vm_us", (json_int_t) l->held.vm_us);
+                return json_pack("{s:I, s:o*}", "vm_us", (json_int_t) l->held.vm_us, "synced",
+                                 l->verb == SANDBOX_PAUSE ? json_boolean(l->s->synced) : NULL);
         if (l->verb != SANDBOX_SUSPEND && l->verb != SANDBOX_STOP)
                 return NULL;
-        return json_pack("{s:I, s:I, s:I}", "private_bytes", (json_int_t) l->info.private_bytes, "written_bytes",
-                         (json_int_t) l->info.written_bytes, "image_us", (json_int_t) l->info.took_us);
+        return json_pack("{s:I, s:I, s:I, s:o*}", "private_bytes", (json_int_t) l->info.private_bytes, "written_bytes",
+                         (json_int_t) l->info.written_bytes, "image_us", (json_int_t) l->info.took_us, "synced",
+                         l->verb == SANDBOX_SUSPEND ? json_boolean(l->s->synced) : NULL);
 }
 
 /* The end, good or bad: state, row and operation in one transaction. */
@@ -404,6 +408,23 @@ static void on_checkpoint_answer(struct life *l, int err, const struct error *e)
         take_step(l);
 }
 
+static void on_held(struct life *l, const struct ipc_packet *p) {
+        if (ipc_held_decode(p->body, p->body_n, &l->held) < 0) /* of an older warden */
+                l->held = (struct ipc_held){ 0 };
+        if (l->verb != SANDBOX_RESUME) {
+                l->s->synced = l->held.synced;
+                if (!l->s->synced && l->held.vm_us > 0)
+                        sandbox_log(l->app, l->s, "warn", verbs[l->verb].name, "the guest did not write to its disk what it held back: "
+                                    "its disk is as after a power cut, the rest is in its memory");
+        }
+        if (l->verb != SANDBOX_SUSPEND) {
+                end(l, verbs[l->verb].to, true);
+                return;
+        }
+        l->step = STEP_BEGIN;
+        take_step(l);
+}
+
 static void on_answer(void *arg, int err, const struct error *e, struct ipc_packet *p) {
         struct life *l = arg;
         if (err == -ECANCELED || err == -ECONNRESET)
@@ -447,9 +468,7 @@ static void on_answer(void *arg, int err, const struct error *e, struct ipc_pack
                 l->step = STEP_COMMIT;
                 take_step(l);
         } else {
-                if (ipc_held_decode(p->body, p->body_n, &l->held) < 0) /* of an older warden */
-                        l->held = (struct ipc_held){ 0 };
-                end(l, verbs[l->verb].to, true);
+                on_held(l, p);
         }
 }
 
@@ -810,6 +829,9 @@ static void take_step(void *arg) {
         case STEP_FSTHAW:
                 step_fsfreeze(l, false);
                 break;
+        case STEP_PAUSE:
+                simple(l, IPC_PAUSE);
+                break;
         case STEP_BEGIN:
                 step_begin(l);
                 break;
@@ -868,7 +890,7 @@ static void first_step(struct life *l) {
                 return;
         }
         if (l->verb == SANDBOX_SUSPEND)
-                l->step = STEP_BEGIN;
+                l->step = l->from == SANDBOX_PAUSED ? STEP_BEGIN : STEP_PAUSE;
         else if (l->verb == SANDBOX_STOP)
                 l->step = STEP_QUERY;
         else

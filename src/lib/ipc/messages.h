@@ -204,12 +204,13 @@
 #define IPC_STOP_FIELDS(X) \
         X(U32, timeout_ms, 600000)
 
-/* The commands are frozen in the guest (where the agent answers) and the VM stops; RESUME is the way
+/* The commands are frozen in the guest and what they wrote is synced (where the agent answers), and the VM stops; RESUME is the way
  * back, with the clock set before the commands go on. Answer: held, also when it is so already. */
 #define IPC_PAUSE_FIELDS(X)
 #define IPC_RESUME_FIELDS(X)
 #define IPC_HELD_FIELDS(X)                                                   \
-        X(U64, vm_us, UINT64_MAX)       /* the VMM's part; 0: there was nothing to do */
+        X(U64, vm_us, UINT64_MAX)       /* the VMM's part; 0: there was nothing to do */ \
+        X(U32, synced, 1)               /* PAUSE: all that the guest had written is on its disk; 0 also when it was paused already */
 /* As PAUSE, and then the state of the VM's devices is written to the descriptor sent along (write-only, empty; it
  * is IMAGE_BEGIN's). Answer: ok; the VM stays paused. */
 #define IPC_SAVE_FIELDS(X)

@@ -143,7 +143,7 @@ static void on_request(void *arg, struct http_x *x) {
                 later(f, FAKE_POWEROFF);
         } else if (!str_eq(target, "/control/quiesce") && !str_eq(target, "/control/freeze") &&
                    !str_eq(target, "/control/thaw") && !str_eq(target, "/control/fsfreeze") &&
-                   !str_eq(target, "/control/fsthaw")) {
+                   !str_eq(target, "/control/fsthaw") && !str_eq(target, "/control/fssync")) {
                 http_x_respond(x, 404, NULL, 0, NULL, 0);
                 return;
         }

@@ -396,7 +396,10 @@ class Sandbox:
         elif name in ('PAUSE', 'RESUME', 'SAVE'):
             assert len(fds) == (name == 'SAVE')
             self.paused = name != 'RESUME'
-            conn.reply(name, seq)
+            if name == 'SAVE':
+                conn.reply(name, seq)
+            else:
+                conn.reply(name, seq, 'HELD', vm_us=1, synced=int(name == 'PAUSE'))
         elif name == 'STOP':
             conn.reply(name, seq)
             self.end('the guest powered off')

@@ -12,7 +12,7 @@ from conftest import until
 VERBS = {
     'pause': ([], ['PAUSE'], 'paused'),
     'resume': (['pause'], ['RESUME'], 'running'),
-    'suspend': ([], ['IMAGE_BEGIN', 'SAVE', 'IMAGE_COMMIT', 'REMOVE'], 'suspended'),
+    'suspend': ([], ['PAUSE', 'IMAGE_BEGIN', 'SAVE', 'IMAGE_COMMIT', 'REMOVE'], 'suspended'),
     'restore': (['suspend'], ['PLACE', 'IDENTIFY', 'IMAGE_REMOVE'], 'running'),
     'stop': ([], ['QUERY', 'STOP', 'IMAGE_COMMIT', 'REMOVE'], 'stopped'),
     'start': (['stop'], ['PLACE', 'IDENTIFY', 'IMAGE_REMOVE'], 'running'),

@@ -41,11 +41,40 @@ def test_every_state(host):
     seen, page = changes(h, s)
     assert seen == want and page['synced'] is True and page['warnings'] is None
     h.sh(s, 'echo goes on >/root/b; cat /root/b')  # and it is not frozen
-    for verb in ('pause', 'suspend', 'restore', 'stop', 'start'):
-        h.change(s, verb)
-        assert changes(h, s)[0] == want, verb
+    for verb in ('pause', 'suspend', 'restore', 'suspend', 'restore', 'stop', 'start'):
+        if h.state(s) == 'running':
+            h.sh(s, f'echo {verb} >/root/{len(want)}')  # not synced either: who stops it sees to that
+            want.add(('added', f'/root/{len(want)}'))
+        r = h.change(s, verb)
+        seen, page = changes(h, s)
+        assert seen == want, verb
+        if verb in ('pause', 'suspend'):
+            assert r['operation']['result']['synced'] is True and page['synced'] is True, (r, page)
+    assert h.get(f'/v1/sandboxes/{s}/history/file?path=/root/{len(want) - 1}').body.endswith(b'stop\n')
     h.delete(s)
     until(lambda: h.left() == {'run': [], 'disks': [], 'images': []}, what='nothing')
+
+
+def test_without_an_answer_of_the_guest(host):
+    """Suspended all the same, soon, and it says that files may be missing; the memory has them."""
+    h = host
+    s = h.create()
+    h.background(s, 'mkdir /sys/fs/cgroup/agent && echo 1 >/sys/fs/cgroup/agent/cgroup.procs && echo held >/root/held && '
+                 'echo 1 >/sys/fs/cgroup/agent/cgroup.freeze; sleep 6; echo 0 >/sys/fs/cgroup/agent/cgroup.freeze')
+
+    def silent():
+        try:
+            return not h.post(f'/v1/sandboxes/{s}/commands', {'cmd': '/bin/true'}, timeout=1)
+        except TimeoutError:
+            return True
+    until(silent, what='an agent that does not answer')
+    op = h.change(s, 'suspend')['operation']
+    assert op['result']['synced'] is False, op
+    assert b'did not write to its disk' in h.get(f'/v1/sandboxes/{s}/logs').body
+    assert changes(h, s)[1]['synced'] is False
+    h.change(s, 'restore')
+    assert h.sh(s, 'cat /root/held').strip() == 'held'
+    h.delete(s)
 
 
 def test_checkpoints_and_commands(host, cspace):
