@@ -16,6 +16,7 @@
 #include "client_internal.h"
 #include "conf/conf.h"
 #include "mem.h"
+#include "output.h"
 
 #define CLIENT_RETRY_MS 20000 /* how long a restart of cspaced may take */
 #define CLIENT_RETRY_GAP_MS 250
@@ -348,5 +349,26 @@ int client_with(int (*fn)(struct client *c, int argc, char **argv), int argc, ch
                 return cli_fail_err(&err);
         int rc = fn(c, argc, argv);
         client_free(c);
+        return rc;
+}
+
+int client_delete_each(struct client *c, const char *folder, int n, char **names) {
+        _cleanup_json_ json_t *gone = json_array();
+        struct api_error e;
+        int rc = CLI_OK;
+
+        for (int i = 0; i < n; i++) {
+                _cleanup_free_ char *name = client_escape(names[i]), *target = mem_printf("%s/%s", folder, name);
+
+                if (client_call(c, "DELETE", target, NULL, 0, NULL, &e) < 0) {
+                        rc = api_error_print(&e);
+                        continue;
+                }
+                json_array_append_new(gone, json_string(names[i]));
+                if (!cli()->json)
+                        puts(names[i]);
+        }
+        if (cli()->json)
+                output_json(gone);
         return rc;
 }

@@ -38,6 +38,8 @@ int client_new(struct client **ret, struct error *err);
 void client_free(struct client *c);
 /* A command that needs a connection: fn's exit code, or that of the connection's failure, which is printed. */
 int client_with(int (*fn)(struct client *c, int argc, char **argv), int argc, char **argv);
+/* Deletes folder/NAME for each name and prints those that are gone: the exit code. */
+int client_delete_each(struct client *c, const char *folder, int n, char **names);
 uv_loop_t *client_loop(struct client *c);
 /* Ends the call under way, and every later one, with "interrupted"; client_resume() allows calls
  * again (to clean up). */

@@ -106,19 +106,13 @@ static int stream(struct client *c, const char *target, struct api_error *e) {
         return r < 0 || n < 0 ? -1 : 0;
 }
 
-static int run(int argc, char **argv) {
+static int run(struct client *c, int argc, char **argv) {
         _cleanup_free_ char *target = target_of(argv[0]);
-        struct error err = ERROR_INIT;
-        struct client *c = NULL;
         struct api_error e;
 
         (void) argc;
-        if (client_new(&c, &err) < 0)
-                return cli_fail_err(&err);
         int r = follow ? stream(c, target, &e) : client_list(c, target, "records", on_record, NULL, &e);
-        int rc = r < 0 ? api_error_print(&e) : CLI_OK;
-        client_free(c);
-        return rc;
+        return r < 0 ? api_error_print(&e) : CLI_OK;
 }
 
 static const struct opt opts[] = {
@@ -147,5 +141,5 @@ const struct command command_audit = {
         .max_args = 1,
         .command_at = -1,
         .args = { COMPLETE_SANDBOX },
-        .run = run,
+        .with = run,
 };

@@ -18,32 +18,27 @@ static const char *name;
 static bool full;
 
 /* Asks for an operation and waits for its end. */
-static int operate(const char *sandbox, const char *verb, const json_t *body, json_t **ret) {
+static int operate(struct client *c, const char *sandbox, const char *verb, const json_t *body, json_t **ret) {
         _cleanup_free_ char *id = client_escape(sandbox), *target = mem_printf("/v1/sandboxes/%s/%s", id, verb);
         _cleanup_json_ json_t *answer = NULL, *op = NULL;
-        struct error err = ERROR_INIT;
-        struct client *c = NULL;
         struct api_error e;
 
-        if (client_new(&c, &err) < 0)
-                return cli_fail_err(&err);
         int r = client_call(c, "POST", target, body, 0, &answer, &e);
         if (r >= 0)
                 r = operation_wait(c, member_str(json_object_get(answer, "operation"), "id"), NULL, &op, &e);
         int rc = r < 0 ? api_error_print(&e) : CLI_OK;
         if (r >= 0)
                 *ret = STEAL(op);
-        client_free(c);
         return rc;
 }
 
-static int run_checkpoint(int argc, char **argv) {
+static int run_checkpoint(struct client *c, int argc, char **argv) {
         _cleanup_json_ json_t *body = json_pack("{s:s, s:s?}", "kind", full ? "full" : "disk", "name", name), *op = NULL;
 
         (void) argc;
         if (!body)
                 return cli_usage("--name is not UTF-8");
-        int rc = operate(argv[0], "checkpoints", body, &op);
+        int rc = operate(c, argv[0], "checkpoints", body, &op);
         if (rc != CLI_OK)
                 return rc;
         if (cli()->json)
@@ -53,13 +48,13 @@ static int run_checkpoint(int argc, char **argv) {
         return CLI_OK;
 }
 
-static int run_rollback(int argc, char **argv) {
+static int run_rollback(struct client *c, int argc, char **argv) {
         _cleanup_json_ json_t *body = json_pack("{s:s}", "checkpoint", argv[1]), *op = NULL;
 
         (void) argc;
         if (!body)
                 return cli_usage("the checkpoint's name is not UTF-8");
-        int rc = operate(argv[0], "rollback", body, &op);
+        int rc = operate(c, argv[0], "rollback", body, &op);
         if (rc == CLI_OK && cli()->json)
                 output_json(op);
         else if (rc == CLI_OK)
@@ -67,25 +62,10 @@ static int run_rollback(int argc, char **argv) {
         return rc;
 }
 
-static int run_rm(int argc, char **argv) {
-        _cleanup_free_ char *id = client_escape(argv[0]);
-        struct error err = ERROR_INIT;
-        struct client *c = NULL;
-        struct api_error e;
-        int rc = CLI_OK;
+static int run_rm(struct client *c, int argc, char **argv) {
+        _cleanup_free_ char *id = client_escape(argv[0]), *folder = mem_printf("/v1/sandboxes/%s/checkpoints", id);
 
-        if (client_new(&c, &err) < 0)
-                return cli_fail_err(&err);
-        for (int i = 1; i < argc; i++) {
-                _cleanup_free_ char *cp = client_escape(argv[i]),
-                                    *target = mem_printf("/v1/sandboxes/%s/checkpoints/%s", id, cp);
-                if (client_call(c, "DELETE", target, NULL, 0, NULL, &e) < 0)
-                        rc = api_error_print(&e);
-                else if (!cli()->json)
-                        puts(argv[i]);
-        }
-        client_free(c);
-        return rc;
+        return client_delete_each(c, folder, argc - 1, argv + 1);
 }
 
 /* ---- history --------------------------------------------------------------------------------- */
@@ -119,17 +99,13 @@ static void add_children(struct table *t, const json_t *all, const char *parent,
         }
 }
 
-static int run_history(int argc, char **argv) {
+static int run_history(struct client *c, int argc, char **argv) {
         static const char *const headers[] = { "CHECKPOINT", "NAME", "KIND", "SIZE", "TAKEN", NULL };
         _cleanup_free_ char *id = client_escape(argv[0]), *target = mem_printf("/v1/sandboxes/%s/checkpoints", id);
         _cleanup_json_ json_t *answer = NULL;
-        struct error err = ERROR_INIT;
-        struct client *c = NULL;
         struct api_error e;
 
         (void) argc;
-        if (client_new(&c, &err) < 0)
-                return cli_fail_err(&err);
         int r = client_call(c, "GET", target, NULL, 0, &answer, &e);
         int rc = r < 0 ? api_error_print(&e) : CLI_OK;
         const json_t *all = json_object_get(answer, "checkpoints");
@@ -143,7 +119,6 @@ static int run_history(int argc, char **argv) {
                 table_print(t, stdout);
                 table_free(t);
         }
-        client_free(c);
         return rc;
 }
 
@@ -166,7 +141,7 @@ const struct command command_checkpoint = {
         .max_args = 1,
         .command_at = -1,
         .args = { COMPLETE_SANDBOX },
-        .run = run_checkpoint,
+        .with = run_checkpoint,
 };
 
 const struct command command_checkpoint_rm = {
@@ -179,7 +154,7 @@ const struct command command_checkpoint_rm = {
         .max_args = -1,
         .command_at = -1,
         .args = { COMPLETE_SANDBOX, COMPLETE_NONE },
-        .run = run_rm,
+        .with = run_rm,
 };
 
 const struct command command_history = {
@@ -193,7 +168,7 @@ const struct command command_history = {
         .max_args = 1,
         .command_at = -1,
         .args = { COMPLETE_SANDBOX },
-        .run = run_history,
+        .with = run_history,
 };
 
 const struct command command_rollback = {
@@ -207,5 +182,5 @@ const struct command command_rollback = {
         .max_args = 2,
         .command_at = -1,
         .args = { COMPLETE_SANDBOX, COMPLETE_NONE },
-        .run = run_rollback,
+        .with = run_rollback,
 };

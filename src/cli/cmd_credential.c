@@ -233,18 +233,7 @@ static int ls(struct client *c, int argc, char **argv) {
 }
 
 static int rm(struct client *c, int argc, char **argv) {
-        struct api_error e;
-        int rc = CLI_OK;
-
-        for (int i = 0; i < argc; i++) {
-                _cleanup_free_ char *name = client_escape(argv[i]), *target = mem_printf("/v1/credentials/%s", name);
-
-                if (client_call(c, "DELETE", target, NULL, 0, NULL, &e) < 0)
-                        rc = api_error_print(&e);
-                else if (!cli()->json)
-                        puts(argv[i]);
-        }
-        return rc;
+        return client_delete_each(c, "/v1/credentials", argc, argv);
 }
 
 /* --- bind, unbind --------------------------------------------------------------------------------- */
@@ -319,20 +308,9 @@ static int bind_one(struct client *c, int argc, char **argv) {
 }
 
 static int unbind_all(struct client *c, int argc, char **argv) {
-        _cleanup_free_ char *id = client_escape(argv[0]);
-        struct api_error e;
-        int rc = CLI_OK;
+        _cleanup_free_ char *id = client_escape(argv[0]), *folder = mem_printf("/v1/sandboxes/%s/bindings", id);
 
-        for (int i = 1; i < argc; i++) {
-                _cleanup_free_ char *binding = client_escape(argv[i]),
-                                    *target = mem_printf("/v1/sandboxes/%s/bindings/%s", id, binding);
-
-                if (client_call(c, "DELETE", target, NULL, 0, NULL, &e) < 0)
-                        rc = api_error_print(&e);
-                else if (!cli()->json)
-                        puts(argv[i]);
-        }
-        return rc;
+        return client_delete_each(c, folder, argc - 1, argv + 1);
 }
 
 /* Table cell of a list of strings. */
@@ -388,18 +366,6 @@ static int list_bindings(struct client *c, int argc, char **argv) {
 
 /* --- the table ------------------------------------------------------------------------------------ */
 
-#define RUN(fn)                                       \
-        static int run_##fn(int argc, char **argv) {  \
-                return client_with(fn, argc, argv);   \
-        }
-RUN(add)
-RUN(rotate)
-RUN(ls)
-RUN(rm)
-RUN(bind_one)
-RUN(unbind_all)
-RUN(list_bindings)
-
 static const struct opt opts_add[] = {
         { "file", 0, OPT_STRING, &file, "FILE", "Read the secret from this file.", COMPLETE_FILE, 0, 0 },
         { "expires", 0, OPT_STRING, &expires, "TIME", "Use it no more from then on: 2026-01-02T03:04:05Z, or so long as 2h.",
@@ -433,7 +399,7 @@ const struct command command_credential_rotate = {
         .max_args = 1,
         .command_at = -1,
         .args = { COMPLETE_CREDENTIAL },
-        .run = run_rotate,
+        .with = rotate,
 };
 
 const struct command command_credential_add = {
@@ -452,7 +418,7 @@ const struct command command_credential_add = {
         .max_args = 1,
         .command_at = -1,
         .args = { COMPLETE_CREDENTIAL },
-        .run = run_add,
+        .with = add,
 };
 
 const struct command command_credential_ls = {
@@ -461,7 +427,7 @@ const struct command command_credential_ls = {
         .summary = "List credentials, without their secrets.",
         .max_args = 0,
         .command_at = -1,
-        .run = run_ls,
+        .with = ls,
 };
 
 const struct command command_credential_rm = {
@@ -472,7 +438,7 @@ const struct command command_credential_rm = {
         .max_args = -1,
         .command_at = -1,
         .args = { COMPLETE_CREDENTIAL },
-        .run = run_rm,
+        .with = rm,
 };
 
 static const struct opt opts_bind[] = {
@@ -504,7 +470,7 @@ const struct command command_bind = {
         .max_args = 2,
         .command_at = -1,
         .args = { COMPLETE_SANDBOX, COMPLETE_CREDENTIAL },
-        .run = run_bind_one,
+        .with = bind_one,
 };
 
 const struct command command_unbind = {
@@ -515,7 +481,7 @@ const struct command command_unbind = {
         .max_args = -1,
         .command_at = -1,
         .args = { COMPLETE_SANDBOX, COMPLETE_NONE },
-        .run = run_unbind_all,
+        .with = unbind_all,
 };
 
 const struct command command_bindings = {
@@ -526,5 +492,5 @@ const struct command command_bindings = {
         .max_args = 1,
         .command_at = -1,
         .args = { COMPLETE_SANDBOX },
-        .run = run_list_bindings,
+        .with = list_bindings,
 };

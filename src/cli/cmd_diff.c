@@ -228,17 +228,11 @@ static int ask(struct client *c, int argc, char **argv, struct api_error *e) {
         return 0;
 }
 
-static int run(int argc, char **argv) {
-        struct error err = ERROR_INIT;
-        struct client *c = NULL;
+static int run(struct client *c, int argc, char **argv) {
         struct api_error e;
         if (prefix && prefix[0] != '/')
                 return cli_usage("--prefix takes an absolute path, not \"%s\"", prefix);
-        if (client_new(&c, &err) < 0)
-                return cli_fail_err(&err);
-        int rc = ask(c, argc, argv, &e) < 0 ? api_error_print(&e) : CLI_OK;
-        client_free(c);
-        return rc;
+        return ask(c, argc, argv, &e) < 0 ? api_error_print(&e) : CLI_OK;
 }
 
 static const struct opt opts[] = {
@@ -261,5 +255,5 @@ const struct command command_diff = {
         .max_args = 3,
         .command_at = -1,
         .args = { COMPLETE_SANDBOX, COMPLETE_CHECKPOINT },
-        .run = run,
+        .with = run,
 };

@@ -53,10 +53,7 @@ static int attach_again(struct client *c, const char *sandbox, const char *proce
         return exec_stream(&s, NULL);
 }
 
-static int run_exec(int argc, char **argv) {
-        struct error err = ERROR_INIT;
-        struct client *c = NULL;
-
+static int run_exec(struct client *c, int argc, char **argv) {
         if (argc < 2 && !exec_attach_to)
                 return cli_usage("COMMAND is missing: cspace exec %s", command_exec.synopsis);
         if (exec_attach_to && (argc > 1 || background))
@@ -65,30 +62,19 @@ static int run_exec(int argc, char **argv) {
         int rc = background ? CLI_OK : exec_check_terminal(&exec_opts);
         if (rc != CLI_OK)
                 return rc;
-        if (client_new(&c, &err) < 0)
-                return cli_fail_err(&err);
-        rc = exec_attach_to ? attach_again(c, argv[0], exec_attach_to, &exec_opts)
+        return exec_attach_to ? attach_again(c, argv[0], exec_attach_to, &exec_opts)
              : background   ? start_only(c, argv[0], argc - 1, argv + 1)
                             : stream(c, &exec_opts, argv[0], argc - 1, argv + 1);
-        client_free(c);
-        return rc;
 }
 
-static int run_shell(int argc, char **argv) {
-        struct error err = ERROR_INIT;
-        struct client *c = NULL;
-
+static int run_shell(struct client *c, int argc, char **argv) {
         shell_opts.tty = true;
         if (attach_to && argc > 1)
                 return cli_usage("--attach goes on with a command; \"%s\" cannot be started beside it",
                                  argv[1]);
         if (!isatty(STDIN_FILENO))
                 return cli_usage("stdin is not a terminal; `cspace exec %s -- COMMAND` needs none", argv[0]);
-        if (client_new(&c, &err) < 0)
-                return cli_fail_err(&err);
-        int rc = attach_to ? attach_again(c, argv[0], attach_to, &shell_opts) : stream(c, &shell_opts, argv[0], argc - 1, argv + 1);
-        client_free(c);
-        return rc;
+        return attach_to ? attach_again(c, argv[0], attach_to, &shell_opts) : stream(c, &shell_opts, argv[0], argc - 1, argv + 1);
 }
 
 static const struct opt opts_exec[] = {
@@ -120,7 +106,7 @@ const struct command command_exec = {
         .max_args = -1,
         .command_at = 1,
         .args = { COMPLETE_SANDBOX, COMPLETE_NONE },
-        .run = run_exec,
+        .with = run_exec,
 };
 
 static const struct opt opts_shell[] = {
@@ -145,5 +131,5 @@ const struct command command_shell = {
         .max_args = -1,
         .command_at = 1,
         .args = { COMPLETE_SANDBOX, COMPLETE_NONE },
-        .run = run_shell,
+        .with = run_shell,
 };

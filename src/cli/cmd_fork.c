@@ -55,19 +55,14 @@ static int fork_it(struct client *c, const char *sandbox, json_t **ret, struct a
         return operation_wait(c, member_str(json_object_get(answer, "operation"), "id"), NULL, ret, e);
 }
 
-static int run(int argc, char **argv) {
+static int run(struct client *c, int argc, char **argv) {
         _cleanup_json_ json_t *op = NULL;
-        struct error err = ERROR_INIT;
-        struct client *c = NULL;
         struct api_error e;
         json_t *id;
         size_t i;
 
         (void) argc;
-        if (client_new(&c, &err) < 0)
-                return cli_fail_err(&err);
         int rc = fork_it(c, argv[0], &op, &e) < 0 ? api_error_print(&e) : CLI_OK;
-        client_free(c);
         if (rc != CLI_OK)
                 return rc;
         if (cli()->json) {
@@ -107,5 +102,5 @@ const struct command command_fork = {
         .max_args = 1,
         .command_at = -1,
         .args = { COMPLETE_SANDBOX },
-        .run = run,
+        .with = run,
 };

@@ -175,16 +175,9 @@ static int show(struct client *c, const char *sandbox) {
         return CLI_OK;
 }
 
-static int run(int argc, char **argv) {
-        struct error err = ERROR_INIT;
-        struct client *c = NULL;
-
+static int run(struct client *c, int argc, char **argv) {
         (void) argc;
-        if (client_new(&c, &err) < 0)
-                return cli_fail_err(&err);
-        int rc = show(c, argv[0]);
-        client_free(c);
-        return rc;
+        return show(c, argv[0]);
 }
 
 const struct command command_info = {
@@ -195,5 +188,5 @@ const struct command command_info = {
         .max_args = 1,
         .command_at = -1,
         .args = { COMPLETE_SANDBOX },
-        .run = run,
+        .with = run,
 };

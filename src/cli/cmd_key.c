@@ -74,24 +74,7 @@ static int list_keys(struct client *c) {
 }
 
 static int remove_keys(struct client *c, int argc, char **argv) {
-        _cleanup_json_ json_t *done = json_array();
-        struct api_error e;
-        int rc = CLI_OK;
-
-        for (int i = 0; i < argc; i++) {
-                _cleanup_free_ char *id = client_escape(argv[i]), *target = mem_printf("/v1/keys/%s", id);
-
-                if (client_call(c, "DELETE", target, NULL, 0, NULL, &e) < 0) {
-                        rc = api_error_print(&e);
-                        continue;
-                }
-                json_array_append_new(done, json_string(argv[i]));
-                if (!cli()->json)
-                        puts(argv[i]);
-        }
-        if (cli()->json)
-                output_json(done);
-        return rc;
+        return client_delete_each(c, "/v1/keys", argc, argv);
 }
 
 static int do_create(struct client *c, int argc, char **argv) {
@@ -102,18 +85,6 @@ static int do_list(struct client *c, int argc, char **argv) {
         (void) argc;
         (void) argv;
         return list_keys(c);
-}
-
-static int run_create(int argc, char **argv) {
-        return client_with(do_create, argc, argv);
-}
-
-static int run_ls(int argc, char **argv) {
-        return client_with(do_list, argc, argv);
-}
-
-static int run_rm(int argc, char **argv) {
-        return client_with(remove_keys, argc, argv);
 }
 
 static const struct opt opts_create[] = {
@@ -133,7 +104,7 @@ const struct command command_key_create = {
         .opts = opts_create,
         .max_args = 1,
         .command_at = -1,
-        .run = run_create,
+        .with = do_create,
 };
 
 const struct command command_key_ls = {
@@ -142,7 +113,7 @@ const struct command command_key_ls = {
         .summary = "List API keys, without their text.",
         .max_args = 0,
         .command_at = -1,
-        .run = run_ls,
+        .with = do_list,
 };
 
 const struct command command_key_rm = {
@@ -154,5 +125,5 @@ const struct command command_key_rm = {
         .max_args = -1,
         .command_at = -1,
         .args = { COMPLETE_KEY },
-        .run = run_rm,
+        .with = remove_keys,
 };

@@ -14,21 +14,13 @@
 #include "output.h"
 #include "signals.h"
 
-static int call(const char *method, const char *target, const json_t *body, json_t **ret) {
-        struct error err = ERROR_INIT;
-        struct client *c = NULL;
+static int call(struct client *c, const char *method, const char *target, const json_t *body, json_t **ret) {
         struct api_error e;
-        int rc = CLI_OK;
 
-        if (client_new(&c, &err) < 0)
-                return cli_fail_err(&err);
-        if (client_call(c, method, target, body, 0, ret, &e) < 0)
-                rc = api_error_print(&e);
-        client_free(c);
-        return rc;
+        return client_call(c, method, target, body, 0, ret, &e) < 0 ? api_error_print(&e) : CLI_OK;
 }
 
-static int run_kill(int argc, char **argv) {
+static int run_kill(struct client *c, int argc, char **argv) {
         _cleanup_free_ char *id = client_escape(argv[0]), *process = client_escape(argv[1]);
         _cleanup_free_ char *target = mem_printf("/v1/sandboxes/%s/commands/%s/signal", id, process);
         uint64_t number = 0;
@@ -39,10 +31,10 @@ static int run_kill(int argc, char **argv) {
         if (signum <= 0)
                 return cli_usage("\"%s\" is no signal; write it as TERM, SIGTERM or 15", argv[2]);
         _cleanup_json_ json_t *body = json_pack("{s:i}", "signal", signum), *answer = NULL;
-        return call("POST", target, body, &answer);
+        return call(c, "POST", target, body, &answer);
 }
 
-static int run_ttl(int argc, char **argv) {
+static int run_ttl(struct client *c, int argc, char **argv) {
         _cleanup_free_ char *id = client_escape(argv[0]), *target = mem_printf("/v1/sandboxes/%s", id);
         _cleanup_json_ json_t *body = NULL, *answer = NULL;
         uint64_t s = 0;
@@ -53,7 +45,7 @@ static int run_ttl(int argc, char **argv) {
         if (s > LIMIT_TTL_MAX_S)
                 return cli_usage("\"%s\" is more than %llud", argv[1], LIMIT_TTL_MAX_S / 86400);
         body = json_pack("{s:I}", "ttl_s", (json_int_t) s);
-        int rc = call("PATCH", target, body, &answer);
+        int rc = call(c, "PATCH", target, body, &answer);
         if (rc != CLI_OK)
                 return rc;
         if (cli()->json)
@@ -75,7 +67,7 @@ const struct command command_kill = {
         .max_args = 3,
         .command_at = -1,
         .args = { COMPLETE_SANDBOX, COMPLETE_NONE },
-        .run = run_kill,
+        .with = run_kill,
 };
 
 const struct command command_ttl = {
@@ -87,5 +79,5 @@ const struct command command_ttl = {
         .max_args = 2,
         .command_at = -1,
         .args = { COMPLETE_SANDBOX, COMPLETE_NONE },
-        .run = run_ttl,
+        .with = run_ttl,
 };

@@ -121,9 +121,7 @@ static int since_ms(int64_t *ret) {
         return 0;
 }
 
-static int run(int argc, char **argv) {
-        struct error err = ERROR_INIT;
-        struct client *c = NULL;
+static int run(struct client *c, int argc, char **argv) {
         struct logs l = { 0 };
         struct api_error e;
         int64_t from;
@@ -136,8 +134,6 @@ static int run(int argc, char **argv) {
                         "--since \"%s\" is neither a time such as 2026-01-02T03:04:05Z nor an age such as "
                         "10m",
                         since);
-        if (client_new(&c, &err) < 0)
-                return cli_fail_err(&err);
         for (;;) {
                 if (read_once(c, &l, argv[0], from, &e) < 0) {
                         /* Followed to its end. */
@@ -156,7 +152,6 @@ static int run(int argc, char **argv) {
         }
         while (l.n_seen > 0)
                 free(l.seen[--l.n_seen]);
-        client_free(c);
         return rc;
 }
 
@@ -178,5 +173,5 @@ const struct command command_logs = {
         .max_args = 1,
         .command_at = -1,
         .args = { COMPLETE_SANDBOX },
-        .run = run,
+        .with = run,
 };

@@ -80,11 +80,10 @@ static char *query(struct error *err) {
         return target;
 }
 
-static int run(int argc, char **argv) {
+static int run(struct client *c, int argc, char **argv) {
         static const char *const headers[] = { "ID",   "NAME",    "STATE",   "TEMPLATE", "MEMORY",
                                                "CPUS", "CREATED", "EXPIRES", NULL };
         struct error err = ERROR_INIT;
-        struct client *c = NULL;
         struct api_error e;
         int rc = CLI_OK;
 
@@ -93,8 +92,6 @@ static int run(int argc, char **argv) {
         _cleanup_free_ char *target = query(&err);
         if (!target)
                 return cli_usage("%s", err.msg);
-        if (client_new(&c, &err) < 0)
-                return cli_fail_err(&err);
         struct listing l = { .table = table_new(headers), .all = json_array() };
         if (client_list(c, target, "sandboxes", on_sandbox, &l, &e) < 0)
                 rc = api_error_print(&e);
@@ -106,7 +103,6 @@ static int run(int argc, char **argv) {
                 table_print(l.table, stdout);
         json_decref(l.all);
         table_free(l.table);
-        client_free(c);
         return rc;
 }
 
@@ -128,5 +124,5 @@ const struct command command_ls = {
         .opts = opts,
         .max_args = 0,
         .command_at = -1,
-        .run = run,
+        .with = run,
 };

@@ -129,22 +129,6 @@ static int of_template(struct client *c, int argc, char **argv) {
         return CLI_OK;
 }
 
-static int run_of_template(int argc, char **argv) {
-        return client_with(of_template, argc, argv);
-}
-
-static int run_get(int argc, char **argv) {
-        return client_with(get, argc, argv);
-}
-
-static int run_set(int argc, char **argv) {
-        return client_with(set, argc, argv);
-}
-
-static int run_check(int argc, char **argv) {
-        return client_with(check, argc, argv);
-}
-
 const struct command command_policy_get = {
         .name = "policy get",
         .synopsis = "SANDBOX",
@@ -155,7 +139,7 @@ const struct command command_policy_get = {
         .max_args = 1,
         .command_at = -1,
         .args = { COMPLETE_SANDBOX },
-        .run = run_get,
+        .with = get,
 };
 
 static const struct opt opts_set[] = {
@@ -177,7 +161,7 @@ const struct command command_policy_set = {
         .max_args = 2,
         .command_at = -1,
         .args = { COMPLETE_SANDBOX, COMPLETE_FILE },
-        .run = run_set,
+        .with = set,
 };
 
 static const struct opt opts_template[] = {
@@ -200,7 +184,7 @@ const struct command command_template_policy = {
         .max_args = 2,
         .command_at = -1,
         .args = { COMPLETE_TEMPLATE, COMPLETE_FILE },
-        .run = run_of_template,
+        .with = of_template,
 };
 
 static const struct opt opts_check[] = {
@@ -220,5 +204,5 @@ const struct command command_policy_check = {
         .max_args = 2,
         .command_at = -1,
         .args = { COMPLETE_SANDBOX, COMPLETE_NONE },
-        .run = run_check,
+        .with = check,
 };

@@ -85,19 +85,12 @@ static int remove_all(struct client *c, int argc, char **argv) {
         return r.rc;
 }
 
-static int run(int argc, char **argv) {
-        struct error err = ERROR_INIT;
-        struct client *c = NULL;
-
+static int run(struct client *c, int argc, char **argv) {
         if (argc == 0 && !all)
                 return cli_usage("which sandbox? give an id or name, or --all");
         if (argc > 0 && all)
                 return cli_usage("--all and names exclude each other");
-        if (client_new(&c, &err) < 0)
-                return cli_fail_err(&err);
-        int rc = remove_all(c, argc, argv);
-        client_free(c);
-        return rc;
+        return remove_all(c, argc, argv);
 }
 
 static const struct opt opts[] = {
@@ -116,5 +109,5 @@ const struct command command_rm = {
         .max_args = -1,
         .command_at = -1,
         .args = { COMPLETE_SANDBOX },
-        .run = run,
+        .with = run,
 };

@@ -83,44 +83,14 @@ static int list_templates(struct client *c) {
         return CLI_OK;
 }
 
-static int run_ls(int argc, char **argv) {
-        struct error err = ERROR_INIT;
-        struct client *c = NULL;
-
+static int run_ls(struct client *c, int argc, char **argv) {
         (void) argc;
         (void) argv;
-        if (client_new(&c, &err) < 0)
-                return cli_fail_err(&err);
-        int rc = list_templates(c);
-        client_free(c);
-        return rc;
+        return list_templates(c);
 }
 
-static int run_rm(int argc, char **argv) {
-        _cleanup_json_ json_t *done = json_array();
-        struct error err = ERROR_INIT;
-        struct client *c = NULL;
-        struct api_error e;
-        int rc = CLI_OK;
-
-        if (client_new(&c, &err) < 0)
-                return cli_fail_err(&err);
-        for (int i = 0; i < argc; i++) {
-                _cleanup_free_ char *ref = client_escape(argv[i]),
-                                    *target = mem_printf("/v1/templates/%s", ref);
-
-                if (client_call(c, "DELETE", target, NULL, 0, NULL, &e) < 0) {
-                        rc = api_error_print(&e);
-                        continue;
-                }
-                json_array_append_new(done, json_string(argv[i]));
-                if (!cli()->json)
-                        puts(argv[i]);
-        }
-        if (cli()->json)
-                output_json(done);
-        client_free(c);
-        return rc;
+static int run_rm(struct client *c, int argc, char **argv) {
+        return client_delete_each(c, "/v1/templates", argc, argv);
 }
 
 static const struct opt opts_ls[] = {
@@ -138,7 +108,7 @@ const struct command command_template_ls = {
         .opts = opts_ls,
         .max_args = 0,
         .command_at = -1,
-        .run = run_ls,
+        .with = run_ls,
 };
 
 const struct command command_template_rm = {
@@ -154,5 +124,5 @@ const struct command command_template_rm = {
         .max_args = -1,
         .command_at = -1,
         .args = { COMPLETE_TEMPLATE },
-        .run = run_rm,
+        .with = run_rm,
 };

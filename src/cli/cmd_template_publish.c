@@ -37,9 +37,7 @@ static int publish(struct client *c, const char *sandbox, const json_t *body, st
         return CLI_OK;
 }
 
-static int run(int argc, char **argv) {
-        struct error err = ERROR_INIT;
-        struct client *c = NULL;
+static int run(struct client *c, int argc, char **argv) {
         const char *colon = strchr(argv[1], ':'), *tag = colon ? colon + 1 : "latest";
         size_t n = colon ? (size_t) (colon - argv[1]) : strlen(argv[1]);
 
@@ -54,12 +52,9 @@ static int run(int argc, char **argv) {
         _cleanup_json_ json_t *body = json_pack("{s:s, s:s, s:s}", "name", name, "tag", tag, "kind", full ? "full" : "disk");
         if (checkpoint && json_object_set_new(body, "checkpoint", json_string(checkpoint)) < 0)
                 return cli_usage("--checkpoint is not UTF-8");
-        if (client_new(&c, &err) < 0)
-                return cli_fail_err(&err);
         struct progress *p = progress_new(!quiet);
         int rc = publish(c, argv[0], body, p);
         progress_free(p);
-        client_free(c);
         return rc;
 }
 
@@ -84,5 +79,5 @@ const struct command command_template_publish = {
         .max_args = 2,
         .command_at = -1,
         .args = { COMPLETE_SANDBOX, COMPLETE_TEMPLATE },
-        .run = run,
+        .with = run,
 };

@@ -8,19 +8,14 @@
 #include "text.h"
 
 /* The version of the program alone is an answer, too: no error when cspaced does not run. */
-static int run(int argc, char **argv) {
+static int run(struct client *c, int argc, char **argv) {
         _cleanup_json_ json_t *server = NULL;
-        struct error err = ERROR_INIT;
-        struct client *c = NULL;
         struct api_error e;
 
         (void) argc;
         (void) argv;
-        if (client_new(&c, &err) < 0)
-                return cli_fail_err(&err);
         if (client_call(c, "GET", "/v1/version", NULL, 0, &server, &e) < 0)
                 server = NULL;
-        client_free(c);
         const char *theirs = server ? member_str(server, "version") : NULL;
         if (cli()->json) {
                 _cleanup_json_ json_t *j =
@@ -41,5 +36,5 @@ const struct command command_version = {
         .summary = "Show the versions of this program and of cspaced.",
         .max_args = 0,
         .command_at = -1,
-        .run = run,
+        .with = run,
 };

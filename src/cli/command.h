@@ -11,6 +11,8 @@
 
 #define COMMAND_ARGS_MAX 3
 
+struct client;
+
 struct command {
         const char *name;     /* "run", "template build" */
         const char *synopsis; /* what follows the name: "[options] SANDBOX" */
@@ -22,7 +24,9 @@ struct command {
         bool destructive;       /* ends or deletes something: nobody is led to it by a word that is only like it */
         bool raw;               /* parses its own arguments; opts is for help and completion only */
         enum complete args[COMMAND_ARGS_MAX]; /* of operands; the last one is repeated */
-        int (*run)(int argc, char **argv);    /* operands (raw: name and all); returns the exit code */
+        /* One of the two, with the operands (raw: name and all); returns the exit code. */
+        int (*run)(int argc, char **argv);
+        int (*with)(struct client *c, int argc, char **argv); /* with a client, which is made before */
 };
 
 extern const struct command command_template_build, command_template_publish, command_template_ls, command_template_rm,

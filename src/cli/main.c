@@ -15,6 +15,7 @@
 
 #include "base/str.h"
 #include "cli.h"
+#include "client.h"
 #include "command.h"
 #include "help.h"
 
@@ -105,7 +106,9 @@ static int run_command(const struct command *c, int words, int argc, char **argv
                 return cli_usage("%s", err.msg);
         }
         int rc = check_operands(c, n, argv + words);
-        return rc != CLI_OK ? rc : c->run(n, argv + words);
+        if (rc != CLI_OK)
+                return rc;
+        return c->with ? client_with(c->with, n, argv + words) : c->run(n, argv + words);
 }
 
 /* One word of two, or a second word that is none. */
@@ -167,7 +170,7 @@ static int start(int argc, char **argv) {
         }
         if (version) {
                 cli()->command = "version";
-                return command_version.run(0, NULL);
+                return client_with(command_version.with, 0, NULL);
         }
         if (n == 0) {
                 help_overview(stderr);
