@@ -23,7 +23,7 @@ lab, raw_gateway = gateway_conftest.lab, gateway_conftest.raw_gateway
 def servers(lab):
     """strange.py beside the servers of the laboratory."""
     lab.world(sys.executable, os.path.join(HERE, 'strange.py'), lab.path('key.pem'), lab.path('good.crt'), lab.path('ca.crt'))
-    for ip, port in ((WEB, 7100), (WEB, 7101), ('127.0.0.1', 5360)):
+    for ip, port in ((WEB, 7100), (WEB, 7101), (WEB, 7102), ('127.0.0.1', 5360)):
         wait_for(lambda a=(ip, port): lab.world_answers(*a), f'server {ip}:{port}')
     return lab
 
@@ -36,6 +36,9 @@ def gw(servers):
                  {'name': 'odd', 'action': 'allow', 'hosts': ['web.test:7100', 'web.test:7101'], 'protocol': 'https'},
                  {'name': 'blind', 'action': 'allow', 'hosts': ['api.test:7101'], 'protocol': 'tls', 'inspect': False},
                  {'name': 'echo', 'action': 'allow', 'hosts': ['web.test:7000'], 'protocol': 'tcp'},
+                 {'name': 'unseen', 'action': 'allow', 'hosts': ['api.test:7100'], 'protocol': 'tls', 'inspect': False},
+                 {'name': 'frames', 'action': 'allow', 'hosts': ['web.test:7004'], 'protocol': 'http'},
+                 {'name': 'h2', 'action': 'allow', 'hosts': ['web.test:7102'], 'protocol': 'https'},
                  {'name': 'acme', 'action': 'allow', 'hosts': ['other.test'], 'methods': ['GET'], 'paths': ['/say/acme/']}])
     yield g
     g.close()

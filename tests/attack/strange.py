@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Servers that are up to something: strange.py KEY CERT CA. On 127.0.0.1:5360 a resolver, over UDP and TCP; on the web address
-port 7100 HTTPS whose bodies grow (gzip of a gigabyte of zeros), port 7101 HTTPS that wants a client's certificate."""
+port 7100 HTTPS whose bodies grow (gzip of a gigabyte of zeros) and that can be told when to go on (/half sends half an answer, /late nothing
+at all before a /go), port 7101 HTTPS that wants a client's certificate, port 7102 HTTP/2 of which every answer is such a half one."""
 import gzip
 import http.server
 import io
@@ -103,10 +104,40 @@ def bomb():
 BOMB = bomb()
 
 
+GO = threading.Event()
+
+
 class Web(http.server.BaseHTTPRequestHandler):
     protocol_version = 'HTTP/1.1'
 
+    def do_POST(self):
+        """Tells how much came, in how many chunks."""
+        n = chunks = 0
+        while size := int(self.rfile.readline(), 16):
+            n, chunks = n + len(self.rfile.read(size)), chunks + 1
+            self.rfile.readline()
+        self.rfile.readline()
+        self.say(b'%d in %d' % (n, chunks))
+
+    def say(self, body):
+        self.send_response(200)
+        self.send_header('Content-Length', str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
     def do_GET(self):
+        if self.path == '/go':
+            GO.set()
+        if self.path == '/late':
+            GO.wait()
+        if self.path == '/half':
+            self.send_response(200)
+            self.send_header('Content-Length', '9')
+            self.end_headers()
+            self.wfile.write(b'half')
+            GO.wait()
+            self.wfile.write(b' more')
+            return
         body = BOMB if self.path == '/bomb' else b'hello'
         self.send_response(200)
         if self.path == '/bomb':
@@ -138,12 +169,51 @@ def web(port, client):
     server.serve_forever()
 
 
+def halves(s):
+    """HTTP/2 to one client: an answer begins when its request has ended."""
+    def take(n):
+        out = b''
+        while len(out) < n:
+            data = s.recv(n - len(out))
+            if not data:
+                raise ConnectionResetError
+            out += data
+        return out
+
+    def frame(kind, flags, stream, payload=b''):
+        return struct.pack('>I', len(payload))[1:] + struct.pack('>BBI', kind, flags, stream) + payload
+    take(24)
+    s.sendall(frame(4, 0, 0))
+    while True:
+        h = take(9)
+        payload, (kind, flags, stream) = take(int.from_bytes(h[:3], 'big')), struct.unpack('>BBI', h[3:])
+        if kind in (4, 6) and not flags & 1:
+            s.sendall(frame(kind, 1, 0, payload if kind == 6 else b''))
+        if kind in (0, 1) and flags & 1:
+            s.sendall(frame(1, 4, stream, b'\x88') + frame(0, 0, stream, b'half'))  # :status 200
+            GO.wait()
+            s.sendall(frame(0, 1, stream, b' more'))
+
+
+class Http2(socketserver.BaseRequestHandler):
+    def handle(self):
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(CERT, KEY)
+        context.set_alpn_protocols(['h2'])
+        try:
+            with context.wrap_socket(self.request, server_side=True) as s:
+                halves(s)
+        except OSError:
+            pass
+
+
 class ThreadingTCP(socketserver.ThreadingTCPServer):
     allow_reuse_address = daemon_threads = True
 
 
 for make in (lambda: socketserver.UDPServer(('127.0.0.1', 5360), Udp).serve_forever(),
              lambda: ThreadingTCP(('127.0.0.1', 5360), Tcp).serve_forever(),
+             lambda: ThreadingTCP((WEB, 7102), Http2).serve_forever(),
              lambda: web(7100, False)):
     threading.Thread(target=make, daemon=True).start()
 web(7101, True)

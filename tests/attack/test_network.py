@@ -7,12 +7,16 @@ import socket
 import ssl
 import subprocess
 import threading
+import time
 
 import pytest
 
 import gateway as gateway_module
+import h2client
 from lab import WEB, wait_for
 from talk import answer, exchange, one_answer, read_all, tls
+
+GAP_S = 65
 
 
 def refused(gw, host, port):
@@ -287,6 +291,66 @@ def test_ten_thousand_short_connections(gw):
     wait_for(lambda: gw.query()['connections'] == 0, 'no connection', 60)
     assert len(os.listdir(f'/proc/{gw.proc.pid}/fd')) <= fds + 8
     assert gw.private_kib() < memory + 2048
+
+
+# ---- long gaps
+
+def test_a_minute_without_a_byte(gw):
+    """N22: answers, uploads, tunnels and bytes go on where they were after a gap that is longer than the usual limits of proxies (30 s, 60 s),
+    in everything that the gateway speaks. Its own limits are an hour and more."""
+    def ask(port, path, blind=False):
+        if blind:
+            s = ssl.create_default_context(cafile=gw.lab.path('ca.crt')).wrap_socket(gw.dial('api.test', port, 120), server_hostname='api.test')
+        else:
+            s = tls(gw, 'web.test', port)
+            s.settimeout(120)
+        s.sendall(f'GET {path} HTTP/1.1\r\nHost: web.test:{port}\r\n\r\n'.encode())
+        return s
+    half, blind = ask(7100, '/half'), ask(7100, '/half', True)
+    for s in (half, blind):
+        seen = b''
+        while not seen.endswith(b'half'):
+            seen += s.recv(1000)
+        assert seen.startswith(b'HTTP/1.1 200')
+    late = ask(7100, '/late')
+    kept = ask(443, '/say')
+    assert one_answer(kept)[0] == 200
+    up = tls(gw, 'web.test', 7100)
+    up.settimeout(120)
+    up.sendall(b'POST / HTTP/1.1\r\nHost: web.test:7100\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n')
+    raw = gw.dial('web.test', 7000, 120)
+    raw.sendall(b'half')
+    assert raw.recv(4) == b'half'
+    tunnel = gw.dial('web.test', 7004, 120)
+    tunnel.sendall(b'GET / HTTP/1.1\r\nHost: web.test:7004\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n'
+                   b'Sec-WebSocket-Key: MDEyMzQ1Njc4OWFiY2RlZg==\r\n\r\n')
+    seen = b''
+    while not seen.endswith(b'hello'):
+        seen += tunnel.recv(1000)
+    h2 = h2client.Client(gw, 'web.test', 7102)
+    h2.s.settimeout(120)
+    down = h2.request(authority='web.test:7102', path='/down')
+    up2 = h2.request(method='POST', authority='web.test:7102', path='/up', end=False)
+    h2.s.sendall(h2client.frame(h2client.DATA, 0, up2, b'half'))
+    time.sleep(GAP_S)
+    assert gw.curl('https://web.test:7100/go')[0] == 0
+    for s in (half, blind):
+        assert s.recv(5) == b' more'
+    assert one_answer(late)[::2] == (200, b'hello')
+    kept.sendall(b'GET /say HTTP/1.1\r\nHost: web.test\r\n\r\n')
+    assert one_answer(kept)[0] == 200
+    up.sendall(b'5\r\n more\r\n0\r\n\r\n')
+    assert one_answer(up)[::2] == (200, b'9 in 2')
+    for s in (raw, tunnel):
+        s.sendall(b'more')
+        assert s.recv(4) == b'more'
+        s.close()
+    assert h2.answer(down)[1:] == (b'half more', None)
+    h2.s.sendall(h2client.frame(h2client.DATA, 1, up2, b' more'))
+    assert h2.answer(up2)[1:] == (b'half more', None)
+    for path in ('/half', '/late', '/down', '/up'):
+        r = gw.record(kind='request', path=path)
+        assert r['verdict'] == 'allow' and r['status'] == 200 and r['duration_us'] > GAP_S * 1000000
 
 
 # ---- one reason

@@ -158,12 +158,11 @@ def test_guest_stream(linked):
 
 def test_ports_of_the_guest(linked):
     linked.http('control', 'POST', '/control/init', identity())
-    for family, address in ((socket.AF_INET, '127.0.0.1'), (socket.AF_INET6, '::1')):
+    for family, address in ((socket.AF_INET, '127.0.0.1'), (socket.AF_INET, '0.0.0.0'), (socket.AF_INET6, '::1'), (socket.AF_INET6, '::')):
         srv = socket.socket(family)
-        try:
-            srv.bind((address, 0))
-        except OSError:
-            continue
+        if family == socket.AF_INET6:
+            srv.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        srv.bind((address, 0))
         srv.listen()
         port = srv.getsockname()[1]
         data = os.urandom(3 << 20)

@@ -43,9 +43,10 @@ class Client:
         self.s.sendall(PREFACE + frame(SETTINGS, 0, 0))
         self.next = 1
 
-    def request(self, body=None, raw=None, **fields):
+    def request(self, body=None, raw=None, end=True, **fields):
+        """end=False: a body is to come, by the caller."""
         stream, self.next = self.next, self.next + 2
-        self.s.sendall(frame(HEADERS, 4 | (1 if body is None else 0), stream, raw if raw is not None else head(**fields)))
+        self.s.sendall(frame(HEADERS, 4 | (1 if body is None and end else 0), stream, raw if raw is not None else head(**fields)))
         if body is not None:
             self.s.sendall(frame(DATA, 1, stream, body))
         return stream

@@ -85,6 +85,23 @@ def test_plain_http(gw):
     m = marker()
     assert gw.curl('-H', 'Authorization: mine', f'http://web.test/say?{m}')[0] == 0
     assert 'auth="-"' in gw.lab.requests(m)[0]
+    assert 'binding' not in gw.record(kind='request', host='web.test')
+
+
+def test_another_port_and_the_address(gw):
+    """XG09: the host, but not where the binding says it is."""
+    gw.configure([{'name': 'odd', 'action': 'allow', 'hosts': ['web.test:8443'], 'protocol': 'https'},
+                  {'name': 'address', 'action': 'allow', 'cidr': ['93.184.216.34'], 'ports': [443], 'protocol': 'https'}],
+                 bindings=bindings(), generation=2)
+    m = marker()
+    assert gw.curl('-H', 'Authorization: mine', f'https://web.test:8443/say?{m}')[0] == 0
+    assert 'auth="-"' in gw.lab.requests(m)[0]
+    assert 'binding' not in gw.record(kind='request', port=8443)
+    m = marker()
+    assert gw.curl('-k', f'https://93.184.216.34/say?{m}')[0] == 0
+    assert 'auth="-"' in gw.lab.requests(m)[0]
+    r = gw.record(kind='request', host='93.184.216.34')
+    assert r['verdict'] == 'allow' and 'binding' not in r
 
 
 def test_other_hosts(gw):
@@ -122,6 +139,8 @@ def test_rotation(gw):
     gw.call('GW_SECRET', credential='token', secret='')
     s.sendall(b'GET /app HTTP/1.1\r\nHost: web.test\r\n\r\n')
     assert one_answer(s)[0] == 503
+    r = gw.record(kind='request', status=503)
+    assert r['verdict'] == 'deny' and r['reason'] == 'credential' and r['binding'] == 'bearer'
     with pytest.raises(gateway_module.ConfigError):
         gw.call('GW_SECRET', credential='nobody', secret='0123456789')
 
@@ -157,8 +176,11 @@ def test_uses_and_rate(gw):
     gw.configure(RULES, bindings=[{**bindings()[0], 'id': 'slow', 'rate': {'per_minute': 1, 'burst': 1}}])
     codes = [gw.curl('-o', '/dev/null', '-w', '%{http_code}', 'https://web.test/say')[1] for _ in range(2)]
     assert codes == [b'200', b'429']
+    assert gw.record(kind='request', status=429)['reason'] == 'binding_rate'
     gw.configure(RULES, bindings=[{**bindings()[0], 'id': 'old', 'expires': '2020-01-01T00:00:00Z'}])
     assert gw.curl('-o', '/dev/null', '-w', '%{http_code}', 'https://web.test/say')[1] == b'403'
+    r = gw.record(kind='request', reason='binding_expired')
+    assert r['verdict'] == 'deny' and r['binding'] == 'old'
 
 
 def test_upstream_that_does_not_verify(gw):
@@ -167,6 +189,7 @@ def test_upstream_that_does_not_verify(gw):
     m = marker()
     status, body, _ = gw.curl('-w', '%{http_code}', f'https://expired.test/say?{m}')
     assert status == 0 and body.endswith(b'502')
+    assert gw.record(kind='request', host='expired.test')['reason'] == 'tls_upstream'
     with pytest.raises(TimeoutError):
         gw.lab.requests(m, timeout=0.3)
 

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from lab import SANDBOX_IP
+from lab import SANDBOX_IP, wait_for
 
 RULES = [{'name': 'web', 'action': 'allow', 'hosts': ['web.test', '*.web.test']}]
 
@@ -43,6 +43,8 @@ def test_any_server_is_ours(gw, server):
     a = udp(gw, query('web.test'), server)
     assert rcode(a) == 0 and a[-4:-2] in (b'\xc6\x12', b'\xc6\x13')
     assert rcode(udp(gw, query('denied.test'), server)) == 5
+    r = gw.record(kind='dns', host='denied.test')
+    assert r['verdict'] == 'deny' and r['rule'] == 'default' and r['reason'] == 'no_rule'
     s = gw.lab.guest_connect((server, 53), 5)
     for ident in (1, 2, 3):  # XD17: pipelined, each with its own id
         q = query('web.test', ident=ident)
@@ -57,12 +59,16 @@ def test_tunnel(gw):
     secret = 'c' * 60 + '.exfil.denied.test'
     assert rcode(udp(gw, query(secret))) == 5
     r = gw.record(kind='dns', host=secret)
-    assert r['verdict'] == 'deny'
-    time.sleep(0.2)
+    assert r['verdict'] == 'deny' and r['rule'] == 'default' and r['reason'] == 'no_rule'
+    assert gw.curl('http://web.test/')[0] == 0  # what is asked for it is in the resolver's log, and so would be what came before
+    wait_for(lambda: 'web.test' in gw.lab.dns_queries(), 'the query of an allowed name')
     assert 'exfil' not in gw.lab.dns_queries()
-    for qtype in (16, 10, 15, 33, 255, 252, 65, 28):  # XD03, XD13
+    for qtype, name in ((16, 'TXT'), (10, 'NULL'), (15, 'MX'), (33, 'SRV'), (255, 'ANY'), (252, 'AXFR'), (65, 'HTTPS'), (28, 'AAAA')):  # XD03, XD13
         a = udp(gw, query('web.test', qtype))
         assert struct.unpack_from('>H', a, 6)[0] == 0, qtype  # no answer section
+        r = gw.record(kind='dns', host='web.test', type=name)
+        assert 'address' not in r and r['rule'] == 'web', r  # of a name that is allowed: it is there, and has no such record
+        assert (r['verdict'], r['reason']) == (('deny', 'dns_type') if name in ('NULL', 'ANY', 'AXFR') else ('allow', 'rule')), r
 
 
 def test_stable(gw):

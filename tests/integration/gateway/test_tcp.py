@@ -287,6 +287,7 @@ def test_revocation(gw):
     assert kept.recv(1) == b'b'
     web.sendall(b'GET /say HTTP/1.1\r\nHost: web.test\r\n\r\n')  # a kept connection, a new request
     assert one_answer(web)[0] == 403
+    assert gw.record(kind='request', host='web.test', status=403)['reason'] == 'method'
     assert read_all(stream)[1]  # a request under way that would be refused now
     assert gw.record(kind='request', path='/app/stream')['reason'] == 'revoked'
 

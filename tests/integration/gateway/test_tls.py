@@ -145,6 +145,7 @@ def test_tls_where_only_http(gw):
 def test_http_on_the_tls_port(gw):
     out, _ = exchange(gw, 'cdn-a.test', 443, b'GET / HTTP/1.1\r\nHost: cdn-a.test\r\n\r\n')
     assert answer(out)[0] == 403  # "cdn-a.test" without a port is port 80
+    assert gw.record(kind='request', host='cdn-a.test')['verdict'] == 'deny'
 
 
 # ---- inside
@@ -166,12 +167,15 @@ def test_alpn(gw):
     """XE09: something else than HTTP is not agreed to."""
     with pytest.raises(ssl.SSLError):
         tls(gw, 'web.test', alpn=['smtp'])
+    r = gw.record(kind='connect', host='web.test', verdict='deny')
+    assert r['reason'] == 'tls_malformed' and r['rule'] == 'web'
     assert tls(gw, 'web.test', alpn=['h2', 'http/1.1']).selected_alpn_protocol() in ('http/1.1', 'h2')
     ctx = ssl.create_default_context(cafile=gw.ca)
     s = ctx.wrap_socket(gw.dial('web.test', 443), server_hostname='web.test')
     assert s.selected_alpn_protocol() is None
     s.sendall(b'not HTTP at all\r\n\r\n')
     assert one_answer(s)[0] == 400
+    assert gw.record(kind='request', host='web.test', verdict='deny')['reason'] == 'http_malformed'
 
 
 def test_openssl_client(gw):

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pause, suspend and stop, and the ways back, with real VMs."""
+import http.client
 import os
 import subprocess
 import time
@@ -264,3 +265,24 @@ def test_wake_by_the_cli(host):
     assert wake('work') == (0, 'work\n', '') and h.state(s) == 'running'
     code, out, err = wake('work', 'nobody')
     assert (code, out) == (125, 'work\n') and 'nobody' in err
+
+
+def test_ports_of_either_family(host):
+    """N29: a server is reached by the name that is published for its port, whether it listens on IPv4, IPv6 or both, on loopback or all addresses."""
+    h = host
+    h.stop()
+    h.start('[api]\ndomain = sandbox.localhost\n')
+    s = h.create()
+    for port, address in enumerate(('0.0.0.0', '[::]', '127.0.0.1', '[::1]'), 8081):
+        h.background(s, f'mkdir -p /tmp/{port}; echo {address} >/tmp/{port}/where; httpd -f -p {address}:{port} -h /tmp/{port}')
+
+        def answers(port=port):
+            conn = http.client.HTTPConnection('127.0.0.1', h.port, timeout=30)
+            try:
+                conn.request('GET', '/where', headers={'Host': f'{port}-{s}.sandbox.localhost'})
+                r = conn.getresponse()
+                return r.read() if r.status == 200 else None
+            finally:
+                conn.close()
+        assert until(answers, what=f'a server on {address}') == address.encode() + b'\n'
+    h.delete(s)
