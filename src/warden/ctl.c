@@ -157,8 +157,6 @@ static void on_hold(struct client *cl, struct ipc_packet *p) {
         r = pend(cl, p);
         if (!r)
                 return refuse(cl->conn, p, -ENOMEM, "out of memory");
-        if (p->type == IPC_PARK)
-                return warden_park(cl->ctl->w, on_done, r);
         if (p->type == IPC_PAUSE)
                 return warden_pause(cl->ctl->w, on_held, r);
         if (p->type == IPC_RESUME)
@@ -178,6 +176,16 @@ static void on_fsfreeze(struct client *cl, const struct ipc_packet *p) {
         warden_fsfreeze(cl->ctl->w, m.on, on_done, r);
 }
 
+static void on_park(struct client *cl, const struct ipc_packet *p) {
+        struct ipc_park m;
+        if (ipc_park_decode(p->body, p->body_n, &m) < 0)
+                return refuse(cl->conn, p, -EPROTO, "malformed PARK");
+        struct pending *r = pend(cl, p);
+        if (!r)
+                return refuse(cl->conn, p, -ENOMEM, "out of memory");
+        warden_park(cl->ctl->w, m.keep, on_done, r);
+}
+
 static void on_packet(void *arg, struct ipc_conn *c, struct ipc_packet *p) {
         struct client *cl = arg;
         switch (p->type) {
@@ -194,8 +202,9 @@ static void on_packet(void *arg, struct ipc_conn *c, struct ipc_packet *p) {
         case IPC_PAUSE:
         case IPC_RESUME:
         case IPC_SAVE:
-        case IPC_PARK:
                 return on_hold(cl, p);
+        case IPC_PARK:
+                return on_park(cl, p);
         default:
                 return refuse(c, p, -ENOTSUP, "no such request to a warden");
         }

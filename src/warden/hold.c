@@ -6,7 +6,7 @@
  *
  *   pause    freeze the commands (agent) -> what they wrote is synced (agent) -> stop the VM    -> PAUSED
  *   save     freeze -> close the guest's port -> it has seen that -> stop -> devices  -> PAUSED
- *   park     quiesce (agent) -> close the port -> it has seen that -> stop                      -> PAUSED
+ *   park     quiesce (or freeze) -> close the port -> it has seen that -> stop        -> PAUSED, without an identity
  *   resume   VM runs -> link up -> set the clock and thaw (agent)                    -> RUNNING
  *
  * The commands are frozen first, because a VM that goes on does so at once, with the clock of when it
@@ -244,7 +244,9 @@ static void on_frozen(void *arg, int err, const struct error *e, const json_t *a
                 return;
         if (err < 0)
                 log_warn("sandbox %s: its commands could not be frozen: %s", w->id, e->msg);
-        if (w->hold.kind == HOLD_SAVE)
+        if (w->hold.kind == HOLD_PARK)
+                w->identified = false;
+        if (w->hold.kind != HOLD_PAUSE)
                 close_port(w);
         else if (err == -ETIMEDOUT)
                 stop(w); /* it had its time */
@@ -350,8 +352,12 @@ static void ask_agent(struct warden *w, const char *path, unsigned timeout_ms, c
                 finish(w, e.code, &e);
 }
 
-void warden_park(struct warden *w, warden_done cb, void *arg) {
-        if (begin(w, HOLD_PARK, VMM_CAP_SAVE, -EBADF, cb, arg) == 0)
+void warden_park(struct warden *w, bool keep, warden_done cb, void *arg) {
+        if (begin(w, HOLD_PARK, VMM_CAP_SAVE, -EBADF, cb, arg) < 0)
+                return;
+        if (keep && w->state != WARDEN_PAUSED)
+                freeze(w);
+        else
                 ask_agent(w, "/control/quiesce", QUIESCE_MS, on_quiesced);
 }
 

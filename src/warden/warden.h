@@ -58,7 +58,7 @@ bool warden_synced(const struct warden *w);
 void warden_resume(struct warden *w, warden_done cb, void *arg);
 void warden_save(struct warden *w, int fd, warden_done cb, void *arg);
 /* Ends all processes, forgets the identity and leaves the VM paused: what is made of it now belongs to nobody. */
-void warden_park(struct warden *w, warden_done cb, void *arg);
+void warden_park(struct warden *w, bool keep, warden_done cb, void *arg);
 void warden_fsfreeze(struct warden *w, bool on, warden_done cb, void *arg);
 
 struct warden_info {

@@ -4,18 +4,21 @@
 
 #include <errno.h>
 #include <jansson.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "app.h"
 #include "base/buf.h"
 #include "base/cleanup.h"
+#include "base/id.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/str.h"
 #include "proxy/proxy.h"
 #include "sandbox.h"
 #include "timer.h"
+#include "warm_attach.h"
 #include "wire/connect.h"
 
 #define STEP_TIMEOUT_MS 120000 /* a first start under emulation, on a busy host */
@@ -27,6 +30,7 @@ enum how {
         START,   /* envd's process.Process/Start of body as a shell command, default user */
         TERMINAL, /* the same on a pty */
         PREPARED, /* a command session of body as root, started at once */
+        ATTACHED, /* a command session of body, started by attaching to it */
 };
 
 static const struct step {
@@ -41,6 +45,8 @@ static const struct step {
         { TERMINAL, NULL, NULL, "true" },
         { PREPARED, NULL, NULL, "python3 -c pass" },
         { PREPARED, NULL, NULL, "true; ls /; cat /etc/hostname; uuidgen" },
+        { ATTACHED, NULL, NULL, "true" },
+        { ATTACHED, NULL, NULL, "cat" },
         { HTTP, "GET", "/cspace/v1/processes", NULL },
         { HTTP, "POST", "/filesystem.Filesystem/ListDir", "{\"path\":\"/\"}" },
         { HTTP, "POST", "/filesystem.Filesystem/Stat", "{\"path\":\"/etc/hostname\"}" },
@@ -60,6 +66,7 @@ struct warmup {
         void *arg;
         unsigned at, lost; /* step; steps without an answer */
         struct proxy_call *call;
+        struct warm_attach *attach;
         struct timer *next;
 };
 
@@ -74,28 +81,63 @@ static void end(struct warmup *w, int err, const struct error *e) {
         ops->on_done(arg, err, e);
 }
 
-static void on_answer(void *arg, int err, const struct error *e, int status, const char *body, size_t n) {
-        struct warmup *w = arg;
-        (void) body;
-        w->call = NULL;
+static const struct step *step_of(const struct warmup *w, struct step *own) {
+        if (w->at < ARRAY_SIZE(steps))
+                return &steps[w->at];
+        *own = (struct step){ .how = START, .body = json_string_value(json_array_get(w->own, w->at - ARRAY_SIZE(steps))) };
+        return own;
+}
+
+/* Not every template has every program. */
+static void step_over(struct warmup *w, int err, const char *why) {
+        struct error e = ERROR_INIT;
         if (err < 0 && (w->at == 0 || ++w->lost > 2)) {
-                end(w, err, e);
+                (void) error_set(&e, err, "%s", why);
+                end(w, err, &e);
                 return;
         }
-        /* Not every template has every program. */
-        if (err < 0 || status >= 400)
-                log_info("warming %s: step %u: %s (%d, %zu bytes), going on", w->id, w->at, err < 0 ? e->msg : "refused",
-                         status, n);
+        if (why)
+                log_info("warming %s: step %u: %s, going on", w->id, w->at, why);
         w->at++;
         run_step(w);
 }
 
-/* Serialised request of a START, TERMINAL or PREPARED step. */
+static void on_attached(void *arg, int err, const struct error *e) {
+        struct warmup *w = arg;
+        w->attach = NULL;
+        step_over(w, err, err < 0 ? e->msg : NULL);
+}
+
+static void attach(struct warmup *w, const char *answer, size_t n) {
+        struct error e = ERROR_INIT;
+        _cleanup_json_ json_t *j = NULL;
+        const char *process = json_parse(answer, n, ANSWER_MAX, &j, NULL) < 0 ? NULL : json_string_value(json_object_get(j, "processId"));
+        int r = process && id_valid(process) ? warm_attach_start(w->app, w->id, process, w->token, STEP_TIMEOUT_MS, on_attached, w, &w->attach, &e)
+                                             : error_set(&e, -EPROTO, "the agent's answer has no process");
+        if (r < 0)
+                step_over(w, r, e.msg);
+}
+
+static void on_answer(void *arg, int err, const struct error *e, int status, const char *body, size_t n) {
+        struct warmup *w = arg;
+        struct step own;
+        char why[48];
+        w->call = NULL;
+        (void) snprintf(why, sizeof why, "refused with %d", status);
+        if (err >= 0 && status < 400 && step_of(w, &own)->how == ATTACHED)
+                attach(w, body, n);
+        else
+                step_over(w, err, err < 0 ? e->msg : status >= 400 ? why : NULL);
+}
+
+/* Serialised request of a step that is not HTTP. */
 static int make_body(const struct step *s, struct buf *out) {
         _cleanup_json_ json_t *j = NULL;
         if (s->how == PREPARED)
                 j = json_pack("{s:s, s:[s, s, s], s:s, s:b, s:b}", "cmd", "/bin/bash", "args", "-l", "-c", s->body, "user",
                               "root", "stdin", 0, "start", 1);
+        else if (s->how == ATTACHED)
+                j = json_pack("{s:s, s:b}", "cmd", s->body, "stdin", 1);
         else if (s->how == TERMINAL)
                 j = json_pack("{s:{s:s, s:[s, s, s, s], s:{s:s}}, s:{s:{s:i, s:i}}}", "process", "cmd", "/bin/bash", "args",
                               "-i", "-l", "-c", s->body, "envs", "TERM", "xterm-256color", "pty", "size", "cols", 80,
@@ -106,7 +148,7 @@ static int make_body(const struct step *s, struct buf *out) {
         _cleanup_free_ char *text = j ? json_to_str(j) : NULL;
         if (!text)
                 return -ENOMEM;
-        return s->how == PREPARED ? buf_puts(out, text) : connect_write_frame(out, 0, text, strlen(text));
+        return s->how == PREPARED || s->how == ATTACHED ? buf_puts(out, text) : connect_write_frame(out, 0, text, strlen(text));
 }
 
 static void run_step(void *arg) {
@@ -117,10 +159,9 @@ static void run_step(void *arg) {
                 end(w, 0, NULL);
                 return;
         }
-        struct step own = { .how = START };
-        if (w->at >= ARRAY_SIZE(steps))
-                own.body = json_string_value(json_array_get(w->own, w->at - ARRAY_SIZE(steps)));
-        const struct step *s = w->at < ARRAY_SIZE(steps) ? &steps[w->at] : &own;
+        struct step own;
+        const struct step *s = step_of(w, &own);
+        bool connect = s->how == START || s->how == TERMINAL;
         struct error e = ERROR_INIT;
         w->ops->on_step(w->arg, "warming", w->at + 1, (unsigned) n);
         _cleanup_buf_ struct buf body = BUF_INIT(ANSWER_MAX);
@@ -132,9 +173,9 @@ static void run_step(void *arg) {
         struct proxy_request q = {
                 .id = w->id,
                 .method = s->how == HTTP ? s->method : "POST",
-                .target = s->how == HTTP ? s->target : s->how == PREPARED ? "/cspace/v1/processes" : "/process.Process/Start",
+                .target = s->how == HTTP ? s->target : connect ? "/process.Process/Start" : "/cspace/v1/processes",
                 .access_token = w->token,
-                .content_type = s->how == START || s->how == TERMINAL ? "application/connect+json" : NULL,
+                .content_type = connect ? "application/connect+json" : NULL,
                 .body = body.len ? buf_data(&body) : NULL,
                 .body_n = body.len,
                 .max_answer = ANSWER_MAX,
@@ -171,6 +212,7 @@ void warmup_cancel(struct warmup *w) {
                 return;
         timer_cancel(w->next);
         proxy_call_cancel(w->call);
+        warm_attach_cancel(w->attach);
         explicit_bzero(w->token, sizeof w->token);
         json_decref(w->own);
         free(w);

@@ -8,10 +8,12 @@
  *
  * Under emulation, between CLEAR and the row, it gets a process that has translated what its guests will run:
  *
- *   THAW (a sandbox of the variant is placed and given an identity) -> HEAT (warmed) -> PARK (it forgets the identity and
- *     stands still) -> FREEZE (cspace-rootd makes the image of its process) -> CLEAR
+ *   THAW (a sandbox of the variant is placed and given an identity) -> HEAT (warmed) -> PARK (frozen, stands still)
+ *     -> THAW (given an identity) -> HEAT -> PARK (it forgets the identity too) -> FREEZE (cspace-rootd makes the image of
+ *     its process) -> CLEAR
  *
- * Where that cannot be done the variant is there all the same, only slower.
+ * Twice, because what goes on from standing still takes other ways than what has just been loaded: the port is opened,
+ * commands are thawed, connections are asked for. Every sandbox and every copy of one begins so. Where that cannot be done the variant is there all the same, only slower.
  *
  * A kernel that hangs while booting is met by a time-out and another try with a new placement.
  * Nothing of it is in the database before the end: a crash on the way leaves a placement that no
@@ -30,6 +32,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/str.h"
+#include "ca/ca.h"
 #include "map.h"
 #include "peers/rootd.h"
 #include "peers/warden.h"
@@ -44,6 +47,9 @@
 #define MAKING_MAX 2 /* at one time: each is a whole VM booting */
 #define TRIES_MAX 3
 #define FREEZES_MAX 2
+#define HEATS 2    /* how often it is warmed and parked */
+#define REST_MS 300 /* after the last one: a guest that is idle for longer takes other ways than one between two requests */
+#define IDENTITY_MAX 4096
 #define PLACE_TIMEOUT_MS 120000
 #define BOOT_TIMEOUT_MS 180000
 #define SNAPSHOT_TIMEOUT_MS 300000
@@ -92,13 +98,14 @@ struct making {
         bool asked;        /* cspace-rootd owes an answer */
         bool committed;
         unsigned freezes;  /* tries */
+        unsigned heats;    /* of this try */
         bool refreeze;     /* the last one met what another may not meet */
         bool abandoned;    /* nobody waits for it any more: it ends as soon as it can */
         bool over;         /* finish() is at work */
         bool retry;        /* the failure is one that another boot may not meet */
         struct warden *warden;
         struct warmup *warmup;
-        struct timer *start;
+        struct timer *start, *rest;
         struct variant_wait *waits;
         uint64_t t0_ms;
         int err;           /* why the last try failed */
@@ -115,6 +122,7 @@ struct variants {
 
 static void advance(struct making *m);
 static void freeze(struct making *m);
+static int identify(struct making *m, struct error *err);
 static void abandon(struct making *m);
 static void clear(struct making *m);
 static void start_queued(struct app *app);
@@ -186,6 +194,7 @@ static void drop_vm(struct making *m) {
         struct warden *w = STEAL(m->warden);
         warmup_cancel(wu);
         warden_free(w);
+        timer_cancel(STEAL(m->rest));
         if (m->id[0])
                 proxy_drop(m->app->proxy, m->id);
 }
@@ -378,6 +387,12 @@ static void on_parked(void *arg, int err, const struct error *e, struct ipc_pack
         struct error own = ERROR_INIT;
         if (!went_well(m, err, e))
                 return;
+        if (++m->heats < HEATS) {
+                m->stage = THAW;
+                if ((err = identify(m, &own)) < 0)
+                        fail(m, err, own.msg);
+                return;
+        }
         set_stage(m, FREEZE);
         struct ipc_variant_freeze f = { 0 };
         uint8_t body[sizeof f + 64];
@@ -397,25 +412,40 @@ static void on_parked(void *arg, int err, const struct error *e, struct ipc_pack
 static void on_warm_step(void *arg, const char *what, unsigned at, unsigned of) {
         struct making *m = arg;
         char text[64];
+        if (m->heats > 0)
+                return;
         const enum stage next = m->stage == HEAT ? PARK : SNAPSHOT;
         int span = stages[next].percent - stages[m->stage].percent;
         (void) snprintf(text, sizeof text, "%s (%u of %u)", m->stage == HEAT ? stages[HEAT].text : what, at, of);
         tell_progress(m, text, stages[m->stage].percent + (int) (at - 1) * span / (int) of);
 }
 
+static void put_to_rest(void *arg) {
+        struct making *m = arg;
+        struct error e = ERROR_INIT;
+        bool heat = m->stage == HEAT;
+        m->rest = NULL;
+        set_stage(m, heat ? PARK : SNAPSHOT);
+        struct ipc_park park = { .keep = m->heats + 1 < HEATS };
+        uint8_t body[16];
+        size_t n = 0;
+        int r = heat ? ipc_park_encode(&park, body, sizeof body, &n) : 0;
+        if (r >= 0)
+                r = warden_call(m->warden, heat ? IPC_PARK : IPC_SNAPSHOT, body, n, SNAPSHOT_TIMEOUT_MS, heat ? on_parked : on_snapshot, m, &e);
+        if (r < 0)
+                fail(m, r, e.msg);
+}
+
 static void on_warm(void *arg, int err, const struct error *e) {
         struct making *m = arg;
-        struct error own = ERROR_INIT;
         m->warmup = NULL;
         if (!went_well(m, err, e))
                 return;
-        bool heat = m->stage == HEAT;
-        set_stage(m, heat ? PARK : SNAPSHOT);
         proxy_drop(m->app->proxy, m->id);
-        int r = warden_call(m->warden, heat ? IPC_PARK : IPC_SNAPSHOT, NULL, 0, SNAPSHOT_TIMEOUT_MS, heat ? on_parked : on_snapshot, m,
-                            &own);
-        if (r < 0)
-                fail(m, r, own.msg);
+        if (m->stage != HEAT || m->heats + 1 < HEATS)
+                put_to_rest(m);
+        else if (!(m->rest = timer_start(m->app->loop, REST_MS, put_to_rest, m)))
+                fail(m, -ENOMEM, "out of memory");
 }
 
 static const struct warmup_ops warmup_ops = { .on_step = on_warm_step, .on_done = on_warm };
@@ -428,7 +458,10 @@ static void on_booted(void *arg, int err, const struct error *e, struct ipc_pack
                 return;
         if (m->stage == BOOT)
                 tell_log(m, "booted");
-        set_stage(m, m->stage == THAW ? HEAT : WARM);
+        if (m->heats > 0)
+                m->stage = HEAT;
+        else
+                set_stage(m, m->stage == THAW ? HEAT : WARM);
         int r = warmup_start(m->app, m->id, m->token,
                              json_object_get(json_object_get(m->tmpl->manifest, "config"), "warm"), &warmup_ops, m, &m->warmup, &own);
         if (r < 0)
@@ -450,21 +483,33 @@ static void on_close(void *arg, int err) {
 
 static const struct warden_handler warden_handler = { .on_event = on_event, .on_close = on_close };
 
+/* Of an authority that nobody has: only for a guest that does all a sandbox's does with its identity. */
+static char *some_ca(struct error *err) {
+        uint8_t seed[CA_SEED_BYTES];
+        struct ca *ca = NULL;
+        char *pem = NULL;
+        if (random_bytes(seed, sizeof seed) >= 0 && ca_new(seed, &ca, err) >= 0)
+                pem = strdup(ca_pem(ca));
+        ca_free(ca);
+        return pem;
+}
+
 static int identify(struct making *m, struct error *err) {
-        _cleanup_free_ char *json = NULL;
+        bool heat = m->committed; /* as a sandbox, then: what it does with that is to be translated */
+        _cleanup_free_ char *json = NULL, *ca = heat ? some_ca(err) : NULL;
         uint8_t raw[SANDBOX_TOKEN_LEN / 2];
         if (random_bytes(raw, sizeof raw) < 0)
                 return error_set(err, -EIO, "no randomness");
         str_hex(raw, sizeof raw, m->token);
-        json_t *j = json_pack("{s:s, s:s, s:s, s:{}, s:s, s:s, s:s}", "sandboxId", m->id, "templateId", m->v->digest,
-                              "hostname", "template", "env", "accessToken", m->token, "defaultUser", "user",
-                              "defaultWorkdir", "");
+        json_t *j = json_pack("{s:s, s:s, s:s, s:{}, s:s, s:s, s:s, s:s*}", "sandboxId", m->id, "templateId", m->v->digest,
+                              "hostname", heat ? m->id : "template", "env", "accessToken", m->token, "defaultUser", "user",
+                              "defaultWorkdir", "", "caCertificate", ca);
         json = j ? json_dumps(j, JSON_COMPACT) : NULL;
         json_decref(j);
         if (!json)
                 return error_set(err, -ENOMEM, "out of memory");
         struct ipc_identify q = { .json = json, .json_n = strlen(json) };
-        uint8_t body[1024];
+        uint8_t body[IDENTITY_MAX];
         size_t n = 0;
         int r = ipc_identify_encode(&q, body, sizeof body, &n);
         if (r < 0)
@@ -518,6 +563,7 @@ static void advance(struct making *m) {
 static void freeze(struct making *m) {
         struct error e = ERROR_INIT;
         set_stage(m, THAW);
+        m->heats = 0;
         int r = id_new(m->id);
         if (r >= 0)
                 r = place_call(m->app, m->id, "restore", m->v->digest, m->v->memory_mb, m->v->cpus, 0, "", PLACE_TIMEOUT_MS, on_placed, m,
@@ -802,6 +848,7 @@ void variants_collect(struct app *app) {
 void variants_abandon(struct app *app) {
         for (struct making *m = app->variants ? app->variants->making : NULL; m; m = m->next) {
                 timer_cancel(STEAL(m->start));
+                timer_cancel(STEAL(m->rest));
                 struct warmup *wu = STEAL(m->warmup);
                 struct warden *w = STEAL(m->warden);
                 warmup_cancel(wu);

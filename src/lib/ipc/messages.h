@@ -216,8 +216,10 @@
 #define IPC_SAVE_FIELDS(X)
 
 /* All processes of the guest end, its identity is forgotten, and the VM stops, without a connection to anybody: what
- * VARIANT_FREEZE is for. Answer: ok. */
-#define IPC_PARK_FIELDS(X)
+ * VARIANT_FREEZE is for. keep: the commands are frozen, as by SAVE, and the guest remembers who it is. After either it
+ * can be given an identity again, with which it goes on. Answer: ok. */
+#define IPC_PARK_FIELDS(X) \
+        X(U32, keep, 1)
 
 /* The guest's filesystem is synced and frozen (on), or goes on (off). The agent lets it go on by itself after a few
  * seconds. Answer: ok. */

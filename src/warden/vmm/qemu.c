@@ -477,12 +477,6 @@ static void on_cont(void *arg, int err, const struct error *e, const json_t *ret
                 is_running(arg);
 }
 
-static void op_run(struct vmm *v) {
-        struct qemu *q = of(v);
-        if (q->qmp && !q->ended)
-                qmp_send(q->qmp, on_cont, q, "cont", NULL);
-}
-
 static void on_back(void *arg, int err, const struct error *e, const json_t *ret) {
         on_start_command(arg, err, e, ret);
 }
@@ -496,6 +490,12 @@ static bool holds(struct qemu *q) {
         q->let_go = false;
         qmp_send(q->qmp, on_back, q, "qmp_capabilities", NULL);
         return true;
+}
+
+static void op_run(struct vmm *v) {
+        struct qemu *q = of(v);
+        if (holds(q))
+                qmp_send(q->qmp, on_cont, q, "cont", NULL);
 }
 
 static void op_let_go(struct vmm *v) {

@@ -107,6 +107,9 @@ class Ctl:
     def resume(self):
         self.call('RESUME')
 
+    def park(self, keep):
+        self.call('PARK', struct.pack('<I', keep), timeout=120)
+
     def save(self, path):
         """The devices' state, into a new file, as cspace-rootd makes it."""
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

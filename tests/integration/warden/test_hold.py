@@ -170,6 +170,24 @@ def test_a_save_does_not_end_the_vm(counting, room):
     assert agent.run(p, ['/bin/true']).ok
 
 
+def test_parked_it_goes_on_with_an_identity(counting):
+    """Kept, with its commands; quiesced, without them. Both are what a variant's VM goes through (daemon/template/variant.c)."""
+    p = counting
+    last = counts(p)[-1][0]
+    p.c.park(keep=True)
+    assert p.c.query()['state'] == 'paused'
+    p.c.identify()
+    assert p.c.query()['state'] == 'running'
+    c = grows(p, last + 2)
+    assert [x[0] for x in c] == list(range(1, len(c) + 1))
+    p.c.park(keep=False)
+    assert p.c.query()['state'] == 'paused'
+    p.c.identify()
+    last = counts(p)[-1][0]
+    assert agent.run(p, ['/bin/sleep', '0.5']).ok
+    assert counts(p)[-1][0] == last
+
+
 def test_save_fails_and_the_vm_goes_on(counting, room):
     p = counting
     with pytest.raises((IpcError, OSError)):

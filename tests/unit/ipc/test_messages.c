@@ -229,7 +229,7 @@ static const struct {
         { 44, "publish", NULL },
         { 45, "published", NULL },
         { 46, "token", NULL },
-        { 47, "park", "" },
+        { 47, "park", "U32 keep, " },
         { 48, "variant_freeze", NULL },
         { 49, "held", "U64 vm_us, " },
 };
