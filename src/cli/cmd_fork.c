@@ -55,6 +55,17 @@ static int fork_it(struct client *c, const char *sandbox, json_t **ret, struct a
         return operation_wait(c, member_str(json_object_get(answer, "operation"), "id"), NULL, ret, e);
 }
 
+/* All copies have the same policy. */
+static void tell_warnings(struct client *c, const json_t *first) {
+        _cleanup_free_ char *id = client_escape(json_is_string(first) ? json_string_value(first) : ""),
+                            *target = mem_printf("/v1/sandboxes/%s/policy", id);
+        _cleanup_json_ json_t *answer = NULL;
+        struct api_error e;
+
+        if (client_call(c, "GET", target, NULL, 0, &answer, &e) >= 0)
+                policy_tell_warnings(json_object_get(answer, "egress"));
+}
+
 static int run(struct client *c, int argc, char **argv) {
         _cleanup_json_ json_t *op = NULL;
         struct api_error e;
@@ -71,6 +82,8 @@ static int run(struct client *c, int argc, char **argv) {
         }
         json_array_foreach(json_object_get(json_object_get(op, "result"), "sandboxes"), i, id)
                 puts(json_is_string(id) ? json_string_value(id) : "?");
+        if (allow.n > 0 || (policy && !str_eq(policy, "inherit")))
+                tell_warnings(c, json_array_get(json_object_get(json_object_get(op, "result"), "sandboxes"), 0));
         return CLI_OK;
 }
 

@@ -66,6 +66,7 @@ static int set(struct client *c, int argc, char **argv) {
                 output_json(answer);
         else if (str_eq(member_str(egress, "state"), "off"))
                 cli_note("the sandbox does not run; the policy holds when it does");
+        policy_tell_warnings(egress);
         return CLI_OK;
 }
 
@@ -98,6 +99,7 @@ static int check(struct client *c, int argc, char **argv) {
                 output_json(answer);
         else
                 print_check(answer);
+        policy_tell_warnings(answer);
         return str_eq(member_str(answer, "verdict"), "deny") ? EXIT_DENIED : CLI_OK;
 }
 
@@ -120,6 +122,7 @@ static int of_template(struct client *c, int argc, char **argv) {
         if (r < 0)
                 return api_error_print(&e);
         const json_t *policy = json_object_get(answer, "policy");
+        policy_tell_warnings(answer);
         if (cli()->json)
                 output_json(answer);
         else if (!set && (!policy || json_is_null(policy)))

@@ -10,6 +10,7 @@
 #include "base/cleanup.h"
 #include "base/fd.h"
 #include "base/str.h"
+#include "cli.h"
 
 static int read_stdin(struct buf *out) {
         for (;;) {
@@ -72,4 +73,12 @@ int policy_option(json_t *body, const struct opt_list *allow, const char *policy
         if (!j)
                 return api_error_set(e, "usage", "--policy is not UTF-8");
         return json_object_set_new(body, "policy", j);
+}
+
+void policy_tell_warnings(const json_t *of) {
+        const json_t *w;
+        size_t i;
+
+        json_array_foreach(json_object_get(of, "warnings"), i, w)
+                cli_note("warning: %s", json_is_string(w) ? json_string_value(w) : "?");
 }

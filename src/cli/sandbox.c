@@ -142,6 +142,8 @@ int sandbox_create(struct client *c, const struct sandbox_options *o, struct san
         ret->id = mem_dup(id);
         ret->operation = mem_dup(op_id);
         ret->sandbox = json_incref(sandbox);
+        if (o->policy || o->allow.n > 0)
+                policy_tell_warnings(json_object_get(sandbox, "egress"));
         return 0;
 }
 

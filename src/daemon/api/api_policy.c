@@ -141,6 +141,9 @@ static void check(struct api_req *r) {
                 rc = policy_check(s->tmpl, other ? other : egress_policy(s), &p, &e);
         if (rc >= 0)
                 rc = policy_explain(p, url, method, &answer, &e);
+        json_t *warnings = rc < 0 ? NULL : policy_warnings(other ? other : egress_policy(s));
+        if (warnings)
+                (void) json_object_set_new(answer, "warnings", warnings);
         if (rc < 0)
                 api_error_err(r, code_of(rc), &e);
         else
@@ -165,8 +168,8 @@ static_assert(TEMPLATE_REF_SIZE > DIGEST_LEN);
 
 static void template_reply(struct api_req *r, const char *key, const struct tmpl *t) {
         const json_t *policy = policy_of_template(r->app, key, t->digest);
-        api_reply(r, 200, json_pack("{s:s, s:s, s:o}", "template", key, "digest", t->digest, "policy",
-                                    policy ? json_deep_copy(policy) : json_null()));
+        api_reply(r, 200, json_pack("{s:s, s:s, s:o, s:o*}", "template", key, "digest", t->digest, "policy",
+                                    policy ? json_deep_copy(policy) : json_null(), "warnings", policy_warnings(policy)));
 }
 
 static void template_get(struct api_req *r) {

@@ -233,6 +233,17 @@ void cidr_text(const struct cidr *c, char out[INET_ADDRSTRLEN + 3]) {
         snprintf(out, INET_ADDRSTRLEN + 3, "%s/%d", text, __builtin_popcount(c->mask));
 }
 
+bool address_special_next(size_t *pos, struct cidr *ret, enum address_class *ret_class) {
+        char text[INET_ADDRSTRLEN + 3];
+
+        if (*pos >= ARRAY_SIZE(v4_special))
+                return false;
+        const struct special *s = &v4_special[(*pos)++];
+        snprintf(text, sizeof text, "%s/%u", s->net, s->bits);
+        *ret_class = s->class;
+        return cidr_parse(text, ret) == 0;
+}
+
 int address_set_new(struct address_set **ret) {
         struct address_set *s = calloc(1, sizeof *s);
 

@@ -55,6 +55,8 @@ struct cidr {
 int cidr_parse(const char *s, struct cidr *ret); /* "a.b.c.d/n" or "a.b.c.d"; bits below the prefix must be 0 */
 bool cidr_has(const struct cidr *c, struct in_addr a);
 void cidr_text(const struct cidr *c, char out[INET_ADDRSTRLEN + 3]);
+/* The IPv4 ranges that are not public, the narrower of two first; *pos begins with 0. False: no more. */
+bool address_special_next(size_t *pos, struct cidr *ret, enum address_class *ret_class);
 
 /* Ranges of both families that this host has an opinion of: its own, which are never dialled, and private or reserved
  * ones that its operator has opened, so that they count as public. */

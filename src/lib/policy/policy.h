@@ -181,6 +181,11 @@ struct policy_verdict policy_address(const struct policy *p, const struct policy
                                      const struct address *a, uint16_t port, enum policy_protocol protocol,
                                      const struct address_set *own, enum address_class *ret_class);
 
+/* What a policy that compiles may not do as its writer thinks: an array of at most POLICY_WARNINGS_MAX sentences, a new
+ * reference; NULL: nothing to say, or no memory. ASCII; nothing of it is from outside but ranges. */
+#define POLICY_WARNINGS_MAX 16
+json_t *policy_warnings(const json_t *policy);
+
 /* For `cspace policy check`: every stage for a URL ("https://host:port/path", also tcp://host:port and tls://host:port) as an
  * object {"url","verdict","rule","reason","message","inspect","stages":[...]}. method NULL is GET. */
 int policy_explain(const struct policy *p, const char *url, const char *method, json_t **ret, struct error *err);

@@ -177,6 +177,7 @@ class Standin:
         self.audit, self.audit_query, self.egress = [], None, 'active'
         self.credentials = {}
         self.template_policy = None
+        self.warnings = {}
         self.requests = []          # (method, target, headers)
         self.idempotent = {}
         self.writers = set()
@@ -334,7 +335,7 @@ class Standin:
             elif method == 'DELETE':
                 self.template_policy = None
                 return 204, None
-            return 200, {'template': 'base:latest', 'digest': 'a' * 64, 'policy': self.template_policy}
+            return 200, {'template': 'base:latest', 'digest': 'a' * 64, 'policy': self.template_policy, **self.warnings}
         if name == 'GET templates' and parts[2:]:
             if parts[2] not in ('base', 'base:latest'):
                 raise Refused(404, 'template_not_found', f'template "{parts[2]}" does not exist')
@@ -455,7 +456,7 @@ class Standin:
         return answer
 
     def shown(self, s):
-        return {k: v for k, v in s.items() if k != 'spec'}
+        return {**{k: v for k, v in s.items() if k != 'spec'}, **({'egress': {'state': 'active', 'rules': 1, **self.warnings}} if self.warnings else {})}
 
     async def sandbox_route(self, method, parts, query, body, headers):
         if not parts and method == 'POST':
@@ -482,17 +483,17 @@ class Standin:
                     p.signal(signal.SIGKILL)
             return 200 if 'wait' in query else 202, {'operation': op}
         if rest == ['policy'] and method == 'GET':
-            return 200, {'policy': s.get('policy', {'rules': []}), 'egress': {'state': 'active', 'rules': 1}}
+            return 200, {'policy': s.get('policy', {'rules': []}), 'egress': {'state': 'active', 'rules': 1, **self.warnings}}
         if rest == ['policy'] and method == 'PUT':
             given = json.loads(body)
             if given.get('policy') == {'rulez': []}:
                 raise Refused(400, 'invalid_argument', 'policy: "rulez" is not known')
             s['policy'] = given
-            return 200, {'policy': given, 'egress': {'state': self.egress, 'rules': 1}}
+            return 200, {'policy': given, 'egress': {'state': self.egress, 'rules': 1, **self.warnings}}
         if rest == ['policy', 'check']:
             given = json.loads(body)
             verdict = 'deny' if 'evil' in given['url'] else 'allow'
-            return 200, {'url': given['url'], 'verdict': verdict, 'rule': 'r', 'reason': 'rule', 'message': given.get('method', 'none'),
+            return 200, {'url': given['url'], 'verdict': verdict, 'rule': 'r', 'reason': 'rule', 'message': given.get('method', 'none'), **self.warnings,
                          'inspect': True, 'stages': [{'stage': 'dns', 'verdict': verdict, 'rule': 'r', 'reason': 'rule'}]}
         if rest == ['bindings'] and method == 'POST':
             s.setdefault('bindings', []).append(json.loads(body))

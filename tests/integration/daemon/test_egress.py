@@ -92,6 +92,22 @@ def test_bad_policy_makes_nothing(ready, body, says):
     assert ready.placed() == {}
 
 
+def test_warnings(ready):
+    """A range in which not all is reached is said to be one, wherever the policy is told of."""
+    def told(w):
+        return len(w) == 1 and 'of "10.0.0.0/7" is not reached' in w[0] and '10.0.0.0/8 (private)' in w[0]
+    s = ready.create(allow=['10.0.0.0/7', 'a.example'])
+    path = f"/v1/sandboxes/{s['id']}"
+    assert told(s['egress']['warnings']) and told(ready.get(path).json['egress']['warnings'])
+    active(ready, s['id'], 2)
+    assert told(put(ready, s['id'], {'allow': ['10.0.0.0/7']}).json['egress']['warnings'])
+    assert told(ready.post(path + '/policy/check', {'url': 'http://10.0.0.1/'}).json['warnings'])
+    assert 'warnings' not in ready.post(path + '/policy/check', {'url': 'http://10.0.0.1/', 'allow': ['8.0.0.0/8']}).json
+    assert 'warnings' not in put(ready, s['id'], OTHER).json['egress']
+    r = ready.request('PUT', '/v1/templates/base/policy', {'allow': ['10.0.0.0/7']})
+    assert r.status == 200 and told(r.json['warnings'])
+
+
 def test_live_update(ready):
     s = ready.create(policy=ALLOW)
     active(ready, s['id'], 1)

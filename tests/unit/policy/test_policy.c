@@ -587,12 +587,89 @@ static void test_reasons(void **state) {
         assert_string_equal(policy_reason_name(N_POLICY_REASONS), "internal");
 }
 
+/* --- warnings ------------------------------------------------------------------------------ */
+
+/* What is said agrees with what is done: the first address of each special range in the rule's is reached, or named. */
+static void agrees(const char *cidr, bool internal, const char *said) {
+        char text[256], range[INET_ADDRSTRLEN + 8];
+        struct cidr rule, special;
+        enum address_class class;
+        (void) snprintf(text, sizeof text, "{'rules':[{'action':'allow','cidr':['%s'],'internal':%s}]}", cidr, internal ? "true" : "false");
+        struct policy *p = policy(text);
+        struct policy_verdict allowed = { .outcome = POLICY_ALLOW, .rule = 0 };
+        assert_int_equal(cidr_parse(cidr, &rule), 0);
+        for (size_t pos = 0; address_special_next(&pos, &special, &class);) {
+                struct in_addr first = { .s_addr = htonl(special.net > rule.net ? special.net : rule.net) };
+                if (!cidr_has(&rule, first) || !cidr_has(&special, first))
+                        continue;
+                struct address a = address_of_v4(first);
+                if (address_classify(&a) != class) /* a narrower one's */
+                        continue;
+                cidr_text(&special, range);
+                strcat(range, " ("); /* not the rule's own */
+                bool reached = policy_address(p, &allowed, &a, 443, POLICY_TLS, NULL, NULL).outcome == POLICY_ALLOW;
+                bool named = strstr(said, range) || strstr(said, "more;");
+                if (reached ? strstr(said, range) != NULL : !named)
+                        fail_msg("%s: %s is%s reached, and said is: %s", cidr, range, reached ? "" : " not", said);
+        }
+        policy_unref(p);
+}
+
+static void test_warnings(void **state) {
+        static const struct {
+                const char *cidr;
+                bool internal;
+                const char *part; /* of the warning; NULL: none */
+        } rows[] = {
+                { "10.0.0.0/7", false, "rules[0].cidr[0]: of \"10.0.0.0/7\" is not reached what is not public: 10.0.0.0/8 (private); a rule that" },
+                { "10.0.0.0/7", true, "10.0.0.0/8 (private); \"internal\" needs a narrower range" },
+                { "0.0.0.0/0", false, " more;" },
+                { "0.0.0.0/0", true, " more;" },
+                { "168.0.0.0/6", false, "169.254.169.254/32 (metadata)" },
+                { "168.0.0.0/8", false, "168.63.129.16/32 (metadata)" },
+                { "169.254.0.0/16", true, "169.254.169.254/32 (metadata), 169.254.170.2/32 (metadata)" },
+                { "169.0.0.0/8", true, "169.254.0.0/16 (link_local)" },
+                { "126.0.0.0/7", true, "127.0.0.0/8 (loopback)" },
+                { "100.64.0.0/10", true, "100.100.100.200/32 (metadata)" },
+                { "192.0.0.0/8", false, "192.0.0.192/32 (metadata), 192.0.0.0/24 (reserved), 192.0.2.0/24 (reserved), 192.88.99.0/24 (reserved) and 1 more;" },
+                { "10.0.0.0/8", true, NULL },
+                { "10.1.0.0/16", true, NULL },
+                { "127.0.0.0/8", true, NULL },
+                { "169.254.169.254", true, NULL },
+                { "8.0.0.0/8", false, NULL },
+                { "93.184.216.34", false, NULL },
+        };
+        (void) state;
+        for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+                json_t *j = json_pack("{s:[{s:s, s:[s], s:b}]}", "rules", "action", "allow", "cidr", rows[i].cidr, "internal", rows[i].internal);
+                json_t *w = policy_warnings(j);
+                const char *said = w ? json_string_value(json_array_get(w, 0)) : "";
+                if (rows[i].part ? !strstr(said, rows[i].part) : w != NULL)
+                        fail_msg("%s: %s", rows[i].cidr, said);
+                agrees(rows[i].cidr, rows[i].internal, said);
+                json_decref(w);
+                json_decref(j);
+        }
+        json_t *j = json_pack("{s:[{s:s, s:[s]}, {s:s, s:[s]}]}", "rules", "action", "deny", "cidr", "10.0.0.0/7", "action", "allow", "hosts", "*");
+        assert_null(policy_warnings(j)); /* who denies means all of it */
+        json_decref(j);
+        assert_null(policy_warnings(NULL));
+        j = json_pack("{s:[{s:s, s:[]}]}", "rules", "action", "allow", "cidr");
+        for (int i = 0; i < 100; i++)
+                (void) json_array_append_new(json_object_get(json_array_get(json_object_get(j, "rules"), 0), "cidr"), json_string("10.0.0.0/7"));
+        json_t *w = policy_warnings(j);
+        assert_int_equal(json_array_size(w), POLICY_WARNINGS_MAX);
+        json_decref(w);
+        json_decref(j);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_refused),   cmocka_unit_test(test_sizes),     cmocka_unit_test(test_default),
                 cmocka_unit_test(test_hosts),     cmocka_unit_test(test_order),     cmocka_unit_test(test_protocols),
                 cmocka_unit_test(test_requests),  cmocka_unit_test(test_notes),     cmocka_unit_test(test_presets),   cmocka_unit_test(test_of_hosts),
                 cmocka_unit_test(test_literals),  cmocka_unit_test(test_dial),      cmocka_unit_test(test_limits),
+                cmocka_unit_test(test_warnings),
                 cmocka_unit_test(test_explain),   cmocka_unit_test(test_reasons),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* What is understood, and yet does less than its writer may think: ranges in which not every address is reached. */
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "policy/policy.h"
+
+#define NAMED_MAX 4 /* special ranges that one warning names */
+
+static int bits_of(const struct cidr *c) {
+        return __builtin_popcount(c->mask);
+}
+
+static bool within(const struct cidr *inner, const struct cidr *outer) {
+        return inner->mask >= outer->mask && (inner->net & outer->mask) == outer->net;
+}
+
+/* Whether an allow rule's c reaches those addresses of a special range that lie in it: as policy_address() has it. */
+static bool reaches_special(const struct cidr *c, bool internal, const struct cidr *special, enum address_class class) {
+        if (!internal || bits_of(c) < 8)
+                return false;
+        switch (class) {
+        case ADDRESS_PUBLIC:
+        case ADDRESS_PRIVATE:
+        case ADDRESS_RESERVED:
+        case ADDRESS_HOST:
+                return true;
+        case ADDRESS_LOOPBACK:
+                return within(c, special);
+        case ADDRESS_LINK_LOCAL:
+                return bits_of(c) >= 16;
+        case ADDRESS_METADATA:
+                return bits_of(c) == 32;
+        case ADDRESS_UNSPECIFIED:
+        case ADDRESS_MULTICAST:
+        case ADDRESS_BROADCAST:
+        case N_ADDRESS_CLASSES:
+        default:
+                return false;
+        }
+}
+
+/* Appends the special ranges in c that it does not reach; how many there are. */
+static size_t list_unreached(const struct cidr *c, bool internal, struct buf *out) {
+        struct cidr special;
+        enum address_class class;
+        char text[INET_ADDRSTRLEN + 3];
+        size_t n = 0;
+        for (size_t pos = 0; address_special_next(&pos, &special, &class);) {
+                if ((!within(&special, c) && !within(c, &special)) || reaches_special(c, internal, &special, class))
+                        continue;
+                cidr_text(&special, text);
+                if (n++ < NAMED_MAX)
+                        (void) buf_printf(out, "%s%s (%s)", n > 1 ? ", " : "", text, address_class_name(class));
+        }
+        if (n > NAMED_MAX)
+                (void) buf_printf(out, " and %zu more", n - NAMED_MAX);
+        return n;
+}
+
+static json_t *of_range(size_t rule, size_t item, const char *text, bool internal) {
+        _cleanup_buf_ struct buf list = BUF_INIT(4096);
+        struct cidr c;
+        if (!text || cidr_parse(text, &c) < 0 || list_unreached(&c, internal, &list) == 0)
+                return NULL;
+        const char *ranges = buf_str(&list);
+        return ranges ? json_sprintf("rules[%zu].cidr[%zu]: of \"%s\" is not reached what is not public: %s; %s", rule, item, text, ranges,
+                                     internal ? "\"internal\" needs a narrower range for that"
+                                              : "a rule that lists it, with \"internal\": true, would")
+                      : NULL;
+}
+
+json_t *policy_warnings(const json_t *policy) {
+        json_t *out = NULL, *rule, *item;
+        size_t i, k;
+        json_array_foreach(json_object_get(policy, "rules"), i, rule) {
+                const char *action = json_string_value(json_object_get(rule, "action"));
+                bool internal = json_is_true(json_object_get(rule, "internal"));
+                if (!action || strcmp(action, "allow") != 0)
+                        continue;
+                json_array_foreach(json_object_get(rule, "cidr"), k, item) {
+                        json_t *said = json_array_size(out) < POLICY_WARNINGS_MAX ? of_range(i, k, json_string_value(item), internal) : NULL;
+                        if (said && !out)
+                                out = json_array();
+                        if (said)
+                                (void) json_array_append_new(out, said);
+                }
+        }
+        return out;
+}
