@@ -406,11 +406,23 @@ struct removal {
         struct rootd *rootd;
         struct ticket ticket;
         char name[ID_SIZE];
+        bool process; /* nothing else of it */
 };
+
+static int remove_process(const struct rootd *r, const char *image, struct error *err) {
+        _cleanup_fd_ int dir = fd_open_beneath(r->dirs.checkpoints, image, O_RDONLY | O_DIRECTORY, 0, err);
+        if (dir < 0)
+                return dir == -ENOENT ? 0 : dir;
+        if (unlinkat(dir, PROCESS_IMAGE_NAME, 0) < 0 && errno != ENOENT)
+                return error_errno(err, errno, "cannot remove the process of image %s", image);
+        return 0;
+}
 
 static int remove_work(struct rootd *r, void *arg, struct error *err) {
         const struct removal *x = arg;
         char hidden[HIDDEN_SIZE];
+        if (x->process)
+                return remove_process(r, x->name, err);
         hidden_name(x->name, hidden);
         int res = fd_remove_tree_at(r->dirs.checkpoints, hidden, err);
         if (res < 0)
@@ -429,7 +441,8 @@ static void on_removed(void *arg, const struct error *e) {
 
 void image_remove_handle(struct rootd *r, const struct ticket *t, const struct ipc_image_remove *m) {
         struct error e = ERROR_INIT;
-        struct removal *x = id_valid(m->image) ? calloc(1, sizeof *x) : NULL;
+        bool process = str_eq(m->what, "process"), valid = id_valid(m->image) && (process || !m->what[0]);
+        struct removal *x = valid ? calloc(1, sizeof *x) : NULL;
         if (!x) {
                 (void) error_set(&e, -EINVAL, "\"%s\" is not an image, or out of memory", m->image);
                 ticket_error(r, t, &e);
@@ -441,7 +454,7 @@ void image_remove_handle(struct rootd *r, const struct ticket *t, const struct i
                 free(x);
                 return;
         }
-        *x = (struct removal){ .rootd = r, .ticket = *t };
+        *x = (struct removal){ .rootd = r, .ticket = *t, .process = process };
         (void) str_copy(x->name, sizeof x->name, m->image);
         if (job_start(r, remove_work, on_removed, x, &e) < 0)
                 on_removed(x, &e);

@@ -128,7 +128,8 @@ static void finish(struct place *f) {
         struct ipc_placed m = { .warden_pid = p->rec.warden_pid,
                                 .warden_uid = p->rec.warden_uid,
                                 .vm_uid = p->rec.vm_uid,
-                                .place_us = clock_mono_us() - f->started_us };
+                                .place_us = clock_mono_us() - f->started_us,
+                                .thawed = f->source.thaw };
         uint8_t body[64];
         size_t n;
         if (ipc_placed_encode(&m, body, sizeof body, &n) == 0)

@@ -41,17 +41,17 @@ static int open_boot(int template, struct source *s, struct error *err) {
 }
 
 /* The process, where there is one for this host, or the devices' state. */
-static int open_memory(const struct rootd *rootd, int dir, uint32_t memory_mb, struct source *s, struct error *err) {
+static int open_memory(const struct rootd *rootd, int dir, const struct ipc_place *m, struct source *s, struct error *err) {
         struct stat st;
         int r = open_file(dir, "mem", &s->mem, err);
-        if (r == 0 && rootd->process_host[0] && open_file(dir, PROCESS_IMAGE_NAME, &s->state, NULL) == 0) {
+        if (r == 0 && rootd->process_host[0] && !m->snapshot && open_file(dir, PROCESS_IMAGE_NAME, &s->state, NULL) == 0) {
                 s->thaw = procimage_usable(s->state, rootd->process_host);
                 if (!s->thaw)
                         s->state = fd_close(s->state);
         }
         if (r == 0 && !s->thaw)
                 r = open_file(dir, "state", &s->state, err);
-        if (r == 0 && (fstat(s->mem, &st) < 0 || (uint64_t) st.st_size != (uint64_t) memory_mb << 20))
+        if (r == 0 && (fstat(s->mem, &st) < 0 || (uint64_t) st.st_size != (uint64_t) m->memory_mb << 20))
                 return error_set(err, -EBADMSG, "its memory has the wrong size");
         return r;
 }
@@ -78,7 +78,7 @@ static int open_image(const struct rootd *r, int template, const struct ipc_plac
                 return error_wrap(err, "image %s", m->image);
         int res = open_file(dir, "disk.img", &s->disk, err);
         if (res == 0 && str_eq(m->mode, "restore"))
-                res = open_memory(r, dir, m->memory_mb, s, err);
+                res = open_memory(r, dir, m, s, err);
         if (res < 0)
                 return error_wrap(err, "image %s", m->image);
         if (s->thaw)
@@ -92,7 +92,7 @@ static int open_image(const struct rootd *r, int template, const struct ipc_plac
 
 static int open_variant(const struct rootd *rootd, int dir, const struct ipc_place *m, struct source *s, struct error *err) {
         int r = open_file(dir, "disk.img", &s->disk, err);
-        return r == 0 ? open_memory(rootd, dir, m->memory_mb, s, err) : r;
+        return r == 0 ? open_memory(rootd, dir, m, s, err) : r;
 }
 
 /* Of a variant with a process in it, that with its own memory and disk. */
@@ -118,7 +118,7 @@ static int open_restore(const struct rootd *rootd, int template, const struct ip
                 return dir == -ENOENT ? error_set(err, -ENOENT, "template %.12s has no variant \"%s\" yet",
                                                   m->digest, name)
                                       : dir;
-        if (rootd->process_host[0] && open_frozen(rootd, dir, m, s) == 0)
+        if (rootd->process_host[0] && !m->snapshot && open_frozen(rootd, dir, m, s) == 0)
                 return 0;
         int r = open_variant(rootd, dir, m, s, err);
         if (r < 0)

@@ -47,7 +47,7 @@ struct removals {
 };
 
 static const uint16_t types[] = { IPC_REMOVE, IPC_BUILD_REMOVE, IPC_TEMPLATE_REMOVE, IPC_IMAGE_REMOVE,
-                                  IPC_VARIANT_REMOVE };
+                                  IPC_VARIANT_REMOVE, IPC_IMAGE_REMOVE };
 
 static void ask(void *arg);
 
@@ -95,6 +95,10 @@ static int encode(const struct removal *r, uint8_t *out, size_t cap, size_t *ret
         case REMOVAL_TEMPLATE:
                 (void) str_copy(template.digest, sizeof template.digest, r->id);
                 return ipc_template_remove_encode(&template, out, cap, ret_n);
+        case REMOVAL_PROCESS:
+                (void) str_copy(image.what, sizeof image.what, "process");
+                (void) str_copy(image.image, sizeof image.image, r->id);
+                return ipc_image_remove_encode(&image, out, cap, ret_n);
         case REMOVAL_IMAGE:
                 (void) str_copy(image.image, sizeof image.image, r->id);
                 return ipc_image_remove_encode(&image, out, cap, ret_n);

@@ -12,6 +12,10 @@
  * again while it still gives the one that the cspaced before had sent. If that fails, the
  * placement is removed and the flow starts over, once.
  *
+ * A VM that is to go on from the image of a process, and does not, is placed once more, from the devices' state beside that image: what
+ * is damaged in such an image shows in no other way (its size and host are looked at before). When that does it, the
+ * image of the process is removed, and a variant made anew.
+ *
  * RESTORING and STARTING are the same from PLACE on, with an image in the place of the template: when that fails the
  * sandbox is what it was before (life_fall_back()), for nothing of the image was changed. A copy of a fork has no
  * operation of its own; what becomes of it is told to the fork.
@@ -42,6 +46,7 @@
 
 #define PLACE_TIMEOUT_MS 60000
 #define IDENTIFY_TIMEOUT_MS 90000
+#define THAW_TIMEOUT_MS 30000 /* where there is another way, should the process hang */
 #define BOOT_TIMEOUT_MS 200000 /* STARTING: a kernel that hangs is started over */
 #define QUERY_TIMEOUT_MS 10000
 #define CONNECT_PATIENCE_MS 5000 /* while cspace-rootd is (re)started */
@@ -64,6 +69,8 @@ struct create {
         struct warden *warden;
         bool asked;      /* cspace-rootd owes an answer */
         bool started_over;
+        bool thawed;     /* placed from the image of a process */
+        bool snapshot;   /* not from that any more */
         bool resumed;    /* after a restart of cspaced */
         bool doomed;     /* fail when the answer is there */
         enum api_code doom_code;
@@ -76,6 +83,7 @@ struct create {
 static void step_variant(struct create *c);
 static void step_place(struct create *c);
 static void query(struct create *c);
+static void start_over(struct create *c);
 
 /* ---- ends ---------------------------------------------------------------------------------- */
 
@@ -110,6 +118,25 @@ static void end_canceled(struct create *c) {
         done(arg);
 }
 
+static bool has_another_way(struct create *c, const char *why) {
+        if (!c->thawed || c->snapshot)
+                return false;
+        sandbox_log(c->app, c->s, "warn", "restore", "the image of its process did not go on (%s): once more, from its snapshot", why);
+        c->snapshot = true;
+        c->doomed = false;
+        egress_stop(c->s);
+        start_over(c);
+        return true;
+}
+
+/* How it came to run says what the image of its process is worth. `image`: what it was restored from, "" the variant. */
+static void judge_process(struct app *app, const struct sandbox *s, const char *image) {
+        if (image[0])
+                (void) removal_start(app, REMOVAL_PROCESS, image, NULL, NULL);
+        else
+                variant_damaged(app, s->digest, s->memory_mb, s->cpus);
+}
+
 static void end_failed(struct create *c, enum api_code code, const char *why) {
         struct app *app = c->app;
         if (c->asked) {
@@ -126,6 +153,8 @@ static void end_failed(struct create *c, enum api_code code, const char *why) {
                 create_free(c);
                 return;
         }
+        if (has_another_way(c, why))
+                return;
         struct sandbox *s = sandbox_ref(c->s);
         struct op *o = op_find(app, c->op_id);
         if (s->fork) { /* it never ran: there is nothing to go back to */
@@ -185,6 +214,8 @@ static void is_running(struct create *c, struct op *o) {
         s->publish_wake = 0;
         memcpy(c->image, s->image, sizeof c->image);
         image_hold(app, &c->hold, c->image);
+        if (c->snapshot)
+                judge_process(app, s, c->image);
         s->image[0] = s->reason[0] = 0;
         /* Not waited for: should this row be lost in a crash, the next cspaced finds the
          * sandbox CREATING and its warden identified, and makes the same of it. */
@@ -285,7 +316,8 @@ static void identify(struct create *c) {
                 (void) error_errno(&e, r, "could not make the identity");
         else
                 r = warden_call(c->warden, IPC_IDENTIFY, body, n,
-                                c->s->state == SANDBOX_STARTING ? BOOT_TIMEOUT_MS : IDENTIFY_TIMEOUT_MS, on_identified, c, &e);
+                                c->s->state == SANDBOX_STARTING ? BOOT_TIMEOUT_MS : c->thawed ? THAW_TIMEOUT_MS : IDENTIFY_TIMEOUT_MS,
+                                on_identified, c, &e);
         if (json)
                 explicit_bzero(json, strlen(json));
         if (body)
@@ -307,6 +339,8 @@ static void connect_and_identify(struct create *c) {
 static void on_placed(void *arg, int err, const struct error *e, struct ipc_packet *p) {
         struct create *c = arg;
         struct ipc_placed m;
+        bool read = err >= 0 && ipc_placed_decode(p->body, p->body_n, &m) >= 0;
+        c->thawed = read && m.thawed; /* also of one that has ended by now */
         if (ended_meanwhile(c))
                 return;
         if (err == -ENOENT && !c->started_over && !waking(c->s)) {
@@ -320,7 +354,7 @@ static void on_placed(void *arg, int err, const struct error *e, struct ipc_pack
                 end_failed(c, code, e->msg);
                 return;
         }
-        if (ipc_placed_decode(p->body, p->body_n, &m) < 0) {
+        if (!read) {
                 end_failed(c, API_CREATE_FAILED, "cspace-rootd's answer cannot be read");
                 return;
         }
@@ -336,8 +370,8 @@ static void step_place(struct create *c) {
                 op_progress(o, "placing", 60, -1);
         const struct sandbox *s = c->s;
         int r = place_call(c->app, s->id, s->state == SANDBOX_STARTING ? "start" : "restore", s->digest, s->memory_mb,
-                           s->cpus, waking(s) ? 0 : s->disk_bytes, waking(s) ? s->image : "", PLACE_TIMEOUT_MS,
-                           on_placed, c, &e);
+                           s->cpus, waking(s) ? 0 : s->disk_bytes, waking(s) ? s->image : "", c->snapshot,
+                           PLACE_TIMEOUT_MS, on_placed, c, &e);
         if (r < 0) {
                 end_failed(c, api_code_from_errno(r), e.msg);
                 return;
@@ -346,9 +380,9 @@ static void step_place(struct create *c) {
 }
 
 int place_call(struct app *app, const char *id, const char *mode, const char *digest, uint32_t memory_mb,
-               uint32_t cpus, uint64_t disk_bytes, const char *image, unsigned timeout_ms, ipc_reply_cb cb, void *arg,
-               struct error *err) {
-        struct ipc_place m = { .memory_mb = memory_mb, .cpus = cpus, .disk_bytes = disk_bytes };
+               uint32_t cpus, uint64_t disk_bytes, const char *image, bool snapshot, unsigned timeout_ms, ipc_reply_cb cb,
+               void *arg, struct error *err) {
+        struct ipc_place m = { .memory_mb = memory_mb, .cpus = cpus, .disk_bytes = disk_bytes, .snapshot = snapshot };
         uint8_t body[sizeof m + 64];
         size_t n;
         if (str_copy(m.id, sizeof m.id, id) < 0 || str_copy(m.mode, sizeof m.mode, mode) < 0 ||
@@ -522,6 +556,7 @@ int create_resume(struct app *app, struct sandbox *s, bool placed) {
         struct create *c = create_new(app, s, o ? o->id : "");
         if (!c)
                 return -ENOMEM;
+        c->thawed = placed && s->state != SANDBOX_STARTING; /* it may be */
         if (placed)
                 step_query(c);
         else

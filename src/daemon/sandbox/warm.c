@@ -252,7 +252,7 @@ static void fill_one(struct warm *w, struct tmpl *t, const char *ref) {
                 r = db_batch_submit(app->db, b, NULL, NULL);
         }
         if (r >= 0)
-                r = place_call(app, s->id, "restore", s->digest, s->memory_mb, s->cpus, s->disk_bytes, "", PLACE_TIMEOUT_MS,
+                r = place_call(app, s->id, "restore", s->digest, s->memory_mb, s->cpus, s->disk_bytes, "", false, PLACE_TIMEOUT_MS,
                                on_placed, e, &err);
         if (r >= 0)
                 e->asked = true;

@@ -550,8 +550,8 @@ static void advance(struct making *m) {
         set_stage(m, PLACE);
         int r = id_new(m->id);
         if (r >= 0)
-                r = place_call(m->app, m->id, "boot", m->v->digest, m->v->memory_mb, m->v->cpus, 0, "", PLACE_TIMEOUT_MS, on_placed,
-                               m, &e);
+                r = place_call(m->app, m->id, "boot", m->v->digest, m->v->memory_mb, m->v->cpus, 0, "", false, PLACE_TIMEOUT_MS,
+                               on_placed, m, &e);
         if (r < 0) {
                 m->id[0] = 0;
                 finish(m, r, &e);
@@ -566,8 +566,8 @@ static void freeze(struct making *m) {
         m->heats = 0;
         int r = id_new(m->id);
         if (r >= 0)
-                r = place_call(m->app, m->id, "restore", m->v->digest, m->v->memory_mb, m->v->cpus, 0, "", PLACE_TIMEOUT_MS, on_placed, m,
-                               &e);
+                r = place_call(m->app, m->id, "restore", m->v->digest, m->v->memory_mb, m->v->cpus, 0, "", false, PLACE_TIMEOUT_MS,
+                               on_placed, m, &e);
         if (r < 0)
                 fail(m, r, e.msg);
         else
@@ -735,6 +735,19 @@ void variant_forget(struct app *app, const char *digest, uint32_t memory_mb, uin
                 return;
         struct db_batch *b = db_batch_new();
         log_warn("variant %s of %.12s is not on this host any more", known->name, known->digest);
+        forget(app, known, b);
+        (void) db_batch_submit(app->db, b, NULL, NULL);
+}
+
+void variant_damaged(struct app *app, const char *digest, uint32_t memory_mb, uint32_t cpus) {
+        struct variant v = { 0 };
+        variant_names(app, &v, digest, memory_mb, cpus);
+        struct variant *known = map_get(app->variants->known, v.key);
+        if (!known)
+                return;
+        struct db_batch *b = db_batch_new();
+        log_warn("variant %s of %.12s: the image of its process does not start; it is made anew at its next use", known->name, known->digest);
+        remove_files(app, known->key);
         forget(app, known, b);
         (void) db_batch_submit(app->db, b, NULL, NULL);
 }

@@ -44,6 +44,8 @@ int variant_adopt(struct app *app, const struct tmpl *t, uint32_t memory_mb, uin
 void variants_collect(struct app *app);
 /* cspace-rootd says that it does not have it. */
 void variant_forget(struct app *app, const char *digest, uint32_t memory_mb, uint32_t cpus);
+/* From the image of its process nothing starts, from its snapshot it does: it is made anew at its next use. */
+void variant_damaged(struct app *app, const char *digest, uint32_t memory_mb, uint32_t cpus);
 /* The template goes. */
 void variants_forget_all(struct app *app, const char *digest, struct db_batch *b);
 bool variant_known(struct app *app, const char *digest, uint32_t memory_mb, uint32_t cpus);

@@ -83,12 +83,14 @@
         X(U32, memory_mb, LIMIT_MEMORY_MAX_MB)                               \
         X(U32, cpus, LIMIT_CPUS_MAX)                                         \
         X(U64, disk_bytes, 1ULL << 44) /* 0: as the template's or image's */ \
-        X(STR, image, ID_LEN)       /* start from this one; "" none */
+        X(STR, image, ID_LEN)       /* start from this one; "" none */       \
+        X(U32, snapshot, 1)         /* from the devices' state, although the image of a process is there */
 #define IPC_PLACED_FIELDS(X)                                                 \
         X(U32, warden_pid, UINT32_MAX)                                       \
         X(U32, warden_uid, UINT32_MAX)                                       \
         X(U32, vm_uid, UINT32_MAX)                                           \
-        X(U64, place_us, UINT64_MAX) /* time spent here */
+        X(U64, place_us, UINT64_MAX) /* time spent here */                   \
+        X(U32, thawed, 1)           /* from the image of a process: where that fails, `snapshot` is the other way */
 
 /* Kills every process of the sandbox and removes all it has on this host. Works in every state,
  * also when only part of it exists; missing altogether is success. */
@@ -142,7 +144,8 @@
         X(U64, took_us, UINT64_MAX)
 /* Not there is fine; one that a VM has mapped stays as long as that, without a name. */
 #define IPC_IMAGE_REMOVE_FIELDS(X) \
-        X(STR, image, ID_LEN)
+        X(STR, image, ID_LEN)      \
+        X(STR, what, 15)      /* "" all of it, "process" the image of its process alone */
 /* Answer: `usage_info` with disk_bytes alone: what would be free without it. */
 #define IPC_IMAGE_USAGE_FIELDS(X) \
         X(STR, image, ID_LEN)

@@ -529,7 +529,7 @@ def rootd_request(conn, name, seq, m, fds):
             return
         with LOCK:
             PLACED[m['id']] = Sandbox(m)
-        conn.reply(name, seq, 'PLACED', warden_pid=1, warden_uid=2, vm_uid=3, place_us=5)
+        conn.reply(name, seq, 'PLACED', warden_pid=1, warden_uid=2, vm_uid=3, place_us=5, thawed=int(not m['snapshot'] and fault('THAWED') is not None))
     elif name == 'REMOVE':
         with LOCK:
             s = PLACED.pop(m['id'], None)
@@ -564,6 +564,8 @@ def rootd_request(conn, name, seq, m, fds):
             s.close()
         (HALF if m['part'] else IMAGES)[m['image']] = {'kind': m['kind'], 'identity': s.identity}
         conn.reply(name, seq, 'IMAGE_INFO', private_bytes=4096, written_bytes=4096, freeze_us=1, took_us=2)
+    elif name == 'IMAGE_REMOVE' and m['what'] == 'process':
+        conn.reply(name, seq)
     elif name == 'IMAGE_REMOVE':
         HALF.pop(m['image'], None)
         IMAGES.pop(m['image'], None)

@@ -194,6 +194,41 @@ def test_lost_paused_one_fails(ready):
     assert d.sandbox(s)['state'] == 'running'
 
 
+@pytest.mark.parametrize('what', ['create', 'restore', 'rollback', 'fork'])
+def test_the_process_does_not_go_on(ready, what):
+    """Its snapshot is tried then, once; when that does not go on either it is as ever."""
+    d = ready
+    s = made(d, 'restore')
+    if what in ('rollback', 'fork'):
+        assert change(d, s, 'restore').status == 200
+        r = d.post(f'/v1/sandboxes/{s}/checkpoints?wait=60', {'kind': 'full', 'name': 'c'})
+        assert r.status == 200
+
+    def ask():
+        if what == 'create':
+            return d.post('/v1/sandboxes?wait=60', {'template': 'base'})
+        return d.post(f'/v1/sandboxes/{s}/{what}?wait=60', {'rollback': {'checkpoint': 'c'}, 'fork': {'checkpoint': 'c'}}.get(what))
+    d.fault('THAWED', error=[0, ''], times=1)
+    d.fault('RESTORE', error=[5, 'x'], times=2)
+    n = len(d.steer(seen=True))
+    r = ask()
+    assert r.status >= 500, r
+    seen = d.steer(seen=True)[n:]
+    assert seen.count('PLACE') == 2, seen
+    d.fault('THAWED', error=[0, ''], times=1)
+    d.fault('RESTORE', error=[5, 'x'], times=1)
+    n = len(d.steer(seen=True))
+    r = ask()
+    if what == 'create':  # the variant has gone, and its making found nothing to freeze
+        assert r.status == 201 and until(lambda: 'VARIANT_REMOVE' in d.steer(seen=True)[n:], what='its removal') is True, r
+    else:
+        assert r.status in (200, 201) and r.json['operation']['state'] == 'succeeded', r
+        until(lambda: 'IMAGE_REMOVE' in d.steer(seen=True)[n:], what='removal of the process')
+    assert d.steer(seen=True)[n:].count('PLACE') == 2
+    if what == 'create':
+        assert d.post('/v1/sandboxes?wait=60', {'template': 'base'}).status == 201
+
+
 def test_unknown_images_are_removed(ready):
     d = ready
     s = made(d, 'restore')

@@ -5,6 +5,7 @@ import glob
 import os
 import shutil
 import sqlite3
+import struct
 import subprocess
 
 import pytest
@@ -170,15 +171,88 @@ def test_of_which_a_part_is_missing(host):
     goes_on(h, s, before)
 
 
-def test_a_damaged_one_harms_nobody(host):
-    """What cspace-thaw cannot become is told, the sandbox is what it was, and nothing of the try is left."""
+PAGES = 2 << 20     # PROCIMAGE_HEAD; what of struct procimage_head is where:
+MAPS = 5976
+REGISTERS = 661376  # of threads[0]; the 17th is where it goes on
+
+
+def code_of_main_thread(f):
+    """Where in the file it is that the main thread goes on."""
+    f.seek(REGISTERS + 16 * 8)
+    rip, = struct.unpack('<Q', f.read(8))
+    f.seek(MAPS)
+    for start, end, offset, _, kind in struct.iter_unpack('<QQQII', f.read(4096 * 32)):
+        if start <= rip < end and kind == 0:
+            return offset + rip - start
+    raise AssertionError('the code is not in the image')
+
+
+def damage(path, where):
+    """At its full length, so that nothing shows before it is tried."""
+    os.chmod(path, 0o600)
+    size = os.path.getsize(path)
+    with open(path, 'r+b') as f:
+        at, data = {'header': lambda: (4096, b'\xff' * 200000), 'registers': lambda: (REGISTERS, b'\xff' * 18 * 8),
+                    'memory': lambda: (PAGES, b'\xff' * (size - PAGES)),
+                    'hang': lambda: (code_of_main_thread(f), b'\xeb\xfe')}[where]()
+        f.seek(at)
+        assert any(f.read(len(data))), 'there is something to damage'
+        f.seek(at)
+        f.write(data)
+
+
+WHERE = ['header', 'registers', 'memory']
+
+
+@pytest.mark.parametrize('where', WHERE)
+def test_a_damaged_one_is_done_without(host, where):
+    """What cspace-thaw cannot become, or what ends or hangs as what it became: the snapshot beside it is enough."""
+    h = host
+    s = counting(h)
+    h.sh(s, 'echo kept >/dev/shm/file')
+    c = checkpoint(h, s, kind='full')['checkpoint']
+    before = counts(h, s)
+    h.change(s, 'suspend')
+    for image in images(h):
+        damage(image, where)
+    h.change(s, 'restore')
+    assert not thawed(h, s)
+    goes_on(h, s, before)
+    assert h.sh(s, 'cat /dev/shm/file').strip() == 'kept'
+    assert b'once more, from its snapshot' in h.get(f'/v1/sandboxes/{s}/logs').body
+    # A checkpoint is gone back to more than once: what is damaged is tried only the first time.
+    rollback(h, s, c)
+    assert not thawed(h, s)
+    until(lambda: images(h) == [], what='removal of the process')
+    n = h.get(f'/v1/sandboxes/{s}/logs').body.count(b'once more')
+    rollback(h, s, c)
+    assert h.get(f'/v1/sandboxes/{s}/logs').body.count(b'once more') == n == 2
+    assert h.sh(s, 'cat /dev/shm/file').strip() == 'kept'
+    h.delete(s)
+    until(lambda: h.left() == {'run': [], 'disks': [], 'images': []}, what='nothing')
+
+
+@pytest.mark.parametrize('where', [*WHERE, 'hang'])
+def test_a_damaged_variant_is_made_anew(host, where):
+    h = host
+    path, = glob.glob(os.path.join(h.data, 'templates', '*', 'variants', '*', 'frozen', 'process'))
+    damage(path, where)
+    s = h.create()
+    assert not thawed(h, s) and h.sh(s, 'echo $((6*7))').strip() == '42'
+    until(lambda: not os.path.exists(path), what='removal of the variant')
+    t = h.create()
+    assert thawed(h, t) and h.sh(t, 'echo $((6*7))').strip() == '42'
+    assert h.sh(s, 'echo on >/root/x; cat /root/x').strip() == 'on'  # of what has gone
+
+
+def test_damage_that_nothing_is_left_beside(host):
+    """What cannot be brought back in either way is told, the sandbox is what it was, and nothing of the tries is left."""
     h = host
     s = counting(h)
     h.change(s, 'suspend')
     image, = images(h)
-    with open(image, 'r+b') as f:
-        f.seek(4096)
-        f.write(b'\xff' * 200000)
+    damage(image, 'header')
+    os.truncate(os.path.join(os.path.dirname(image), 'state'), 100)
     for _ in range(2):
         r = h.post(f'/v1/sandboxes/{s}/restore?wait=120')
         assert r.status == 500 and r.json['error']['code'] == 'change_failed', r

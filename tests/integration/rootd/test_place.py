@@ -424,7 +424,17 @@ def test_images_that_were_begun(placer):
     assert c.call('IMAGES', 'PLACEMENT_LIST')['ids'].split() == [image]
     c.call('IMAGE_COMMIT', 'IMAGE_INFO', id=ident, image=image, kind='disk')
     assert os.listdir(data) == [image]
+    # The image of its process alone.
+    with open(os.path.join(data, image, 'process'), 'wb'):
+        pass
+    with pytest.raises(Exception, match='not an image'):
+        c.call('IMAGE_REMOVE', image=image, what='disk.img')
+    for _ in range(2):
+        c.call('IMAGE_REMOVE', image=image, what='process')
+        assert os.listdir(data) == [image] and 'disk.img' in os.listdir(os.path.join(data, image))
+        assert 'process' not in os.listdir(os.path.join(data, image))
     c.call('IMAGE_REMOVE', image=image)
+    c.call('IMAGE_REMOVE', image=image, what='process')
     build = new_id()
     os.makedirs(os.path.join(placer.rootd.data, 'builds', build, 'out'))
     assert c.call('IMAGES', 'PLACEMENT_LIST', what='builds')['ids'].split() == [build]
