@@ -24,6 +24,7 @@
 #include "cli.h"
 #include "client.h"
 #include "command.h"
+#include "doctor_mirrors.h"
 #include "output.h"
 #include "setup.h"
 #include "setup_report.h"
@@ -402,6 +403,7 @@ static int run(int argc, char **argv) {
         check_owners(&d);
         check_services(&d);
         check_template(&d);
+        doctor_mirrors(&d.setup.conf, &d.report);
         report_end(&d.report);
         json_decref(d.host);
         client_free(d.client);

@@ -158,6 +158,10 @@ int setup_exec(const char *const *argv, struct error *err) {
         return tool_run(argv, output, sizeof output, err);
 }
 
+int setup_exec_text(const char *const *argv, char *out, size_t cap, struct error *err) {
+        return tool_run(argv, out, cap, err);
+}
+
 int setup_exec_line(const char *const *argv, char *out, size_t cap, struct error *err) {
         char output[EXEC_OUTPUT_MAX];
 

@@ -47,6 +47,8 @@ extern bool setup_quiet;
 
 /* Runs a tool to its end; its output is shown only in the error. */
 int setup_exec(const char *const *argv, struct error *err);
+/* The beginning of a tool's output, NUL-terminated; -EIO when it fails. */
+int setup_exec_text(const char *const *argv, char *out, size_t cap, struct error *err);
 /* First line of a tool's output; -EIO when it fails. */
 int setup_exec_line(const char *const *argv, char *out, size_t cap, struct error *err);
 

@@ -355,6 +355,42 @@ def test_doctor_for_any_user(host):
     assert p.returncode == 125 and f'--api http://127.0.0.1:{host.port} with a key' in p.err
 
 
+@pytest.fixture
+def managers(host, tmp_path):
+    """Package managers that say what a test says: managers(apt-get='...', npm='...'); those that are not named fail."""
+    def say(**text):
+        for name in ('apt-get', 'pip3', 'npm'):
+            said = text.get(name.replace('-', '_'))
+            path = tmp_path / name
+            path.write_text('#!/bin/sh\n' + (f"cat <<'END'\n{said}\nEND\n" if said is not None else 'echo https://not-this.example >&2; exit 1\n'))
+            path.chmod(0o755)
+        p = host.cspace('--json', 'doctor', env={**os.environ, 'PATH': f'{tmp_path}:{os.environ["PATH"]}'})
+        return {c['name']: c for c in json.loads(p.out)['checks']}.get('mirrors')
+    return say
+
+
+def test_doctor_and_mirrors(host, managers):
+    """Mirrors that gateways would refuse, with the line that lets them through."""
+    apt = 'http://user:hush@10.1.2.3:8080/debian\nhttp://10.1.2.3/debian\nhttp://93.184.216.34/debian'
+    m = managers(apt_get=apt)
+    assert m['status'] == 'warn' and '10.1.2.3 (private)' in m['message'] and '93.184' not in m['message'] and 'hush' not in str(m)
+    assert m['hint'].endswith(f"in {host.path('c.conf')}, below [egress]: open = 10.1.2.3")
+    m = managers(apt_get='http://10.1.2.3/a', npm='http://u@10.1.2.3/b')
+    assert m['hint'].endswith('open = 10.1.2.3')  # once
+    m = managers(pip3="global.index-url='https://192.168.7.4/simple'\nglobal.timeout='3'", npm='http://10.9.9.9:4873/')
+    assert '192.168.7.4 (private)' in m['message'] and m['hint'].endswith('open = 192.168.7.4 10.9.9.9')
+    host.configure('[egress]\nopen = 10.1.0.0/16\n')
+    assert managers(apt_get=apt)['status'] == 'ok'
+    m = managers(apt_get=apt, npm='http://10.9.9.9/')
+    assert m['status'] == 'warn' and '10.1.2.3' not in m['message'] and m['hint'].endswith('open = 10.1.0.0/16 10.9.9.9')
+    m = managers(apt_get='http://localhost/debian\nhttp://169.254.1.1/x')
+    assert m['status'] == 'warn' and '127.0.0.1 (loopback)' in m['message'] and 'open =' not in m['hint']
+    m = managers(apt_get='\n'.join(f'http://10.0.0.{i}/' for i in range(40)))
+    assert m['message'].count('(private)') == 4 and 'and more' in m['message']
+    assert managers(apt_get='file:/srv/debian\nhttp://\ngarbage\nhttp://x\x1b[31m/') is None
+    assert managers() is None
+
+
 # ---- logs -------------------------------------------------------------------------------------
 
 def test_log_is_bounded(host):
