@@ -131,7 +131,7 @@ def test_detached_command_goes_on(cli, sandbox):
 @pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_interrupted_run_leaves_nothing(cli, number):
     before = cli.ids()
-    p = cli.start('run', '-T', TEMPLATE, *sh('echo ready; sleep 600'), stdout=subprocess.PIPE, stdin=subprocess.DEVNULL)
+    p = cli.start('run', '-T', TEMPLATE, *sh('echo ready; exec sleep 600'), stdout=subprocess.PIPE, stdin=subprocess.DEVNULL)
     assert p.stdout.readline() == b'ready\n'
     p.send_signal(number)
     assert p.wait(60) == 128 + number
@@ -150,7 +150,7 @@ def test_run_interrupted_at_any_moment_leaves_nothing(cli):
 
 def test_killed_run_ends_by_its_time_to_live(cli):
     before = cli.ids()
-    p = cli.start('run', '-T', TEMPLATE, *sh('echo ready; sleep 600'), stdout=subprocess.PIPE, stdin=subprocess.DEVNULL)
+    p = cli.start('run', '-T', TEMPLATE, *sh('echo ready; exec sleep 600'), stdout=subprocess.PIPE, stdin=subprocess.DEVNULL)
     assert p.stdout.readline() == b'ready\n'
     p.kill()
     p.wait()
@@ -210,7 +210,7 @@ def test_input_survives_lost_connections(relayed, relay, sandbox):
 
 def test_lost_sandbox_is_no_success(cli, sandbox):
     other = cli.create()
-    p = cli.start('exec', other, *sh('echo ready; sleep 600'), stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
+    p = cli.start('exec', other, *sh('echo ready; exec sleep 600'), stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
     assert p.stdout.readline() == b'ready\n'
     cli('rm', other)
     _, err = p.communicate(timeout=90)

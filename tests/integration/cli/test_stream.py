@@ -177,7 +177,7 @@ def test_insisting_kills(cli, sandbox):
 
 @pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_run_interrupted_while_running(cli, server, number):
-    p = cli.start('run', *sh('echo ready; sleep 60'), stdout=subprocess.PIPE, stdin=subprocess.DEVNULL)
+    p = cli.start('run', *sh('echo ready; exec sleep 60'), stdout=subprocess.PIPE, stdin=subprocess.DEVNULL)
     assert p.stdout.readline() == b'ready\n'
     p.send_signal(number)
     assert p.wait(20) == 128 + number
@@ -249,7 +249,7 @@ def test_memory_stays_flat(cli, sandbox):
 
 
 def test_run_is_bounded_if_it_is_killed(cli, server):
-    p = cli.start('run', *sh('echo ready; sleep 60'), stdout=subprocess.PIPE, stdin=subprocess.DEVNULL)
+    p = cli.start('run', *sh('echo ready; exec sleep 60'), stdout=subprocess.PIPE, stdin=subprocess.DEVNULL)
     assert p.stdout.readline() == b'ready\n'
     p.kill()
     p.wait()
