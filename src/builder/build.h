@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "base/error.h"
+#include "base/id.h"
 
 #define BUILD_STEPS 6
 #define BUILD_PATH_MAX 512
@@ -29,6 +30,7 @@ struct build {
         const char *packages; /* blank-separated, checked */
         const char *suite;    /* "" : the host's own */
         const char *agent;
+        char agent_digest[DIGEST_LEN + 1]; /* of what is in the initrd */
         const char *cache;    /* NULL: none */
         const char *sources;  /* NULL: the host's Debian sources */
         uint64_t disk_bytes;

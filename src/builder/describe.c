@@ -14,6 +14,7 @@
 #include "child.h"
 #include "configure_internal.h"
 #include "hosts.h"
+#include "manifest/manifest.h"
 
 #define STATUS_MAX (32u << 20)
 #define PACKAGES_LISTED_MAX 20000
@@ -154,10 +155,11 @@ int describe_write(struct build *b, struct error *err) {
         if (r < 0)
                 return r;
         _cleanup_json_ json_t *doc = json_pack(
-                "{s:i,s:s,s:o,s:{s:s,s:s,s:s},s:{s:s,s:s,s:s},s:I,s:{s:I,s:s},s:o,s:O}", "format", 1, "arch", b->arch, "source",
+                "{s:i,s:s,s:o,s:{s:s,s:s,s:s},s:{s:s,s:s,s:s},s:I,s:{s:I,s:s},s:o,s:O,s:{s:s}}", "format", 1, "arch", b->arch, "source",
                 source_json(b), "os", "id", b->os_id, "version", b->os_version, "name", b->os_name, "kernel", "package",
                 b->kernel_package, "version", b->kernel_version, "release", b->kernel_release, "epoch", (json_int_t) b->epoch,
-                "disk", "bytes", (json_int_t) b->disk_bytes, "fs", "ext4", "config", config_json(b, hosts), "packages", packages);
+                "disk", "bytes", (json_int_t) b->disk_bytes, "fs", "ext4", "config", config_json(b, hosts), "packages", packages,
+                MANIFEST_AGENT_KEY, "sha256", b->agent_digest);
         _cleanup_free_ char *text = doc ? json_dumps(doc, JSON_INDENT(2) | JSON_SORT_KEYS) : NULL;
         if (!text)
                 return error_set(err, -ENOMEM, "cannot write manifest.json");

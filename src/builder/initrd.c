@@ -23,11 +23,11 @@
 #include "configure_internal.h"
 #include "cpio.h"
 #include "manifest/manifest.h"
+#include "manifest/manifest.h"
 #include "modules.h"
 
 #define MODULE_FILE_MAX (16u << 20)
 #define MODULES_TEXT_MAX (4u << 20)
-#define AGENT_MAX (64u << 20)
 
 /* In the order in which they are wanted; what they depend on comes before. ext4 asks for crc32c by name, which
  * no dependency says. */
@@ -129,11 +129,13 @@ static int add_agent(struct build *b, struct cpio *c, struct error *err) {
         _cleanup_free_ char *agent = NULL;
         size_t n = 0;
 
-        int r = fd_read_file_at(AT_FDCWD, b->agent, AGENT_MAX, &agent, &n, err);
+        int r = fd_read_file_at(AT_FDCWD, b->agent, MANIFEST_AGENT_MAX, &agent, &n, err);
         if (r < 0)
                 return error_wrap(err, "agent");
         if (n < 64 || memcmp(agent, "\x7f" "ELF", 4) != 0)
                 return error_set(err, -EINVAL, "%s is not a program", b->agent);
+        if (manifest_digest(agent, n, b->agent_digest) < 0)
+                return error_set(err, -EIO, "cannot hash %s", b->agent);
         return cpio_file(c, "init", 0755, agent, n, err);
 }
 

@@ -25,9 +25,11 @@
 #include "client.h"
 #include "command.h"
 #include "doctor_mirrors.h"
+#include "mem.h"
 #include "output.h"
 #include "setup.h"
 #include "setup_report.h"
+#include "template.h"
 #include "text.h"
 
 #define DISK_WARN (4ULL << 30)
@@ -351,6 +353,23 @@ static void check_services(struct doctor *d) {
                 report_add(r, VERDICT_FAIL, "api", UP, "%s", err.msg);
 }
 
+/* Templates keep the agent they were built with. */
+static void check_agents(struct doctor *d) {
+        _cleanup_json_ json_t *answer = NULL;
+        struct api_error e;
+        const json_t *one;
+        size_t i;
+
+        if (client_call(d->client, "GET", "/v1/templates", NULL, 0, &answer, &e) < 0)
+                return;
+        json_array_foreach(json_object_get(answer, "templates"), i, one) {
+                _cleanup_free_ char *todo = template_renew(one), *hint = todo ? mem_printf("build it again: %s", todo) : NULL;
+                if (hint)
+                        report_add(&d->report, VERDICT_WARN, "template", hint, "the agent in %s is not the installed one",
+                                   template_shown(one));
+        }
+}
+
 static void check_template(struct doctor *d) {
         struct api_error e;
         struct report *r = &d->report;
@@ -364,6 +383,7 @@ static void check_template(struct doctor *d) {
                 report_add(r, VERDICT_WARN, "template", "build it: cspace template build base", "there is no template \"base\"");
         else
                 report_add(r, VERDICT_WARN, "template", NULL, "cannot ask for the template \"base\": %s", e.message);
+        check_agents(d);
 }
 
 static void connect_services(struct doctor *d) {

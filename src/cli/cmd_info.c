@@ -10,6 +10,7 @@
 #include "output.h"
 #include "sandbox.h"
 #include "table.h"
+#include "template.h"
 #include "text.h"
 
 #define PART_TIMEOUT_MS 6000
@@ -120,7 +121,7 @@ static void print_commands(const json_t *commands) {
         table_free(t);
 }
 
-static void print(const json_t *s, const json_t *usage, const json_t *commands) {
+static void print(const json_t *s, const json_t *usage, const json_t *commands, const char *old_agent) {
         char memory[TEXT_SIZE], disk[TEXT_SIZE];
         int64_t disk_mb = member_int(s, "disk_mb", 0), cpus = member_int(s, "cpus", 0);
 
@@ -136,6 +137,8 @@ static void print(const json_t *s, const json_t *usage, const json_t *commands) 
                 output_field("Reason:", member_str(s, "reason"));
         output_field("Template:", member_str(s, "template"));
         output_field("Digest:", member_str(s, "digest"));
+        if (old_agent) /* from before an upgrade */
+                output_fieldf("Agent:", "not this cspace's; %s, and create it again", old_agent);
         output_fieldf("Size:", "%s memory, %lld CPU%s, disk %s", memory, (long long) cpus, str_s((uint64_t) cpus),
                       disk_mb ? disk : "as the template's");
         output_time("Created:", json_string_value(json_object_get(s, "created_at")));
@@ -165,7 +168,12 @@ static int show(struct client *c, const char *sandbox) {
                 json_object_set_new(s, "responding", json_false());
         usage = running ? part(c, sandbox, "usage", &unknown) : json_null();
         if (!cli()->json) {
-                print(s, usage, commands);
+                _cleanup_free_ char *target = mem_printf("/v1/templates/%s", member_str(s, "digest")), *renew = NULL;
+                _cleanup_json_ json_t *tmpl = NULL;
+
+                if (client_call(c, "GET", target, NULL, 0, &tmpl, &e) == 0)
+                        renew = template_renew(tmpl);
+                print(s, usage, commands, renew);
                 return CLI_OK;
         }
         json_object_set(s, "usage", usage);

@@ -11,6 +11,7 @@
 #include "mem.h"
 #include "output.h"
 #include "table.h"
+#include "template.h"
 #include "text.h"
 
 static bool quiet;
@@ -65,6 +66,12 @@ static void print(const json_t *list) {
         else if (!quiet)
                 table_print(t, stdout);
         table_free(t);
+        for (i = 0; !quiet && i < json_array_size(list); i++) {
+                _cleanup_free_ char *todo = template_renew(json_array_get(list, i));
+                if (todo)
+                        cli_note("the agent in %s is not this cspace's; what an upgrade brought to it comes with: %s",
+                                 template_shown(json_array_get(list, i)), todo);
+        }
 }
 
 static int list_templates(struct client *c) {

@@ -406,6 +406,12 @@ json_t *template_to_json(struct app *app, const struct tmpl *t, bool full) {
                               "disk_mb", (json_int_t) (t->disk_bytes >> 20), "sandboxes", (json_int_t) users_of(app, t),
                               "variants", variants_to_json(app, t->digest));
         (void) json_object_set_new(j, "state", json_string(template_building(app, t) ? "building" : "ready"));
+        const char *agent = template_agent(app, t);
+        if (agent)
+                (void) json_object_set_new(j, "agent", json_string(agent));
+        json_t *source = json_object_get(t->manifest, "source");
+        if (source)
+                (void) json_object_set(j, "source", source);
         if (j && full && t->manifest)
                 (void) json_object_set(j, "manifest", t->manifest);
         return j;

@@ -52,6 +52,8 @@ struct tmpl *template_find(struct app *app, const char *digest);
 size_t templates_all(struct app *app, struct tmpl **ret, size_t max);
 /* Splits and checks; fills in the default tag. */
 int template_ref_parse(const char *ref, char ret[TEMPLATE_REF_SIZE], struct error *err);
+/* Its agent, compared with the one that is installed: "installed" or "other"; NULL: that cannot be read. */
+const char *template_agent(struct app *app, const struct tmpl *t);
 int template_ref_make(const char *name, const char *tag, char ret[TEMPLATE_REF_SIZE], struct error *err); /* of its two parts */
 /* A user, name or pin has gone: content that nothing holds any more is removed. */
 void template_unused(struct app *app, struct tmpl *t);

@@ -3,6 +3,9 @@
 
 /* What template.c (table, names) and template_build.c share. */
 
+#include <sys/stat.h>
+
+#include "base/id.h"
 #include "store/db.h"
 #include "template.h"
 
@@ -13,10 +16,17 @@ struct tag_entry {
         struct tag_entry *next;
 };
 
+struct installed_agent {
+        uint64_t looked_ms; /* 0: never */
+        struct stat st;
+        char digest[DIGEST_LEN + 1];
+};
+
 struct templates {
         struct map *by_digest;
         struct tag_entry *tags; /* sorted */
         struct build *builds;
+        struct installed_agent agent;
 };
 
 /* The template with this digest, made if it is not there (its row in b). NULL: no memory. */

@@ -48,6 +48,12 @@ static int md_put(EVP_MD_CTX *c, const void *data, size_t n) {
         return EVP_DigestUpdate(c, data, n) == 1 ? 0 : -EIO;
 }
 
+int manifest_digest(const void *data, size_t n, char ret_digest[DIGEST_LEN + 1]) {
+        _cleanup_md_ EVP_MD_CTX *c = md_new();
+
+        return !c || md_put(c, data, n) < 0 ? -EIO : md_hex(c, ret_digest);
+}
+
 /* Fills up to n bytes from off; short only at the end of the file. */
 static ssize_t read_full(int fd, uint8_t *out, size_t n, off_t off) {
         size_t got = 0;

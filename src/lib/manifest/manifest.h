@@ -27,6 +27,11 @@
 #define MANIFEST_FILE_MAX (256ULL << 20)   /* kernel, initrd, manifest.json */
 #define MANIFEST_DISK_MAX (1ULL << 44)
 
+/* manifest.json says with this which agent is in the initrd. Hex SHA-256, as everywhere here; -EIO. */
+#define MANIFEST_AGENT_KEY "agent"         /* {"sha256": ...} */
+#define MANIFEST_AGENT_MAX (64u << 20)
+int manifest_digest(const void *data, size_t n, char ret_digest[DIGEST_LEN + 1]);
+
 /* Computes MANIFEST of the files in dirfd, writes it there, gives the digest. */
 int manifest_write(int dirfd, char ret_digest[DIGEST_LEN + 1], struct error *err);
 

@@ -45,6 +45,8 @@ def test_manifest(bench, tar):
     assert m['packages'] == {'foo': '1.2'}
     assert m['config']['user'] == 'user' and "workdir" not in m["config"]
     assert m['config']['warm']
+    with open(bench.agent, 'rb') as f:
+        assert m['agent'] == {'sha256': hashlib.sha256(f.read()).hexdigest()}
 
 
 def test_manifest_has_the_rules(bench, tar):

@@ -336,6 +336,8 @@ class Standin:
                 self.template_policy = None
                 return 204, None
             return 200, {'template': 'base:latest', 'digest': 'a' * 64, 'policy': self.template_policy, **self.warnings}
+        if name == 'GET templates' and parts[2:] and any(t.get('digest') == parts[2] for t in self.templates):
+            return 200, next(t for t in self.templates if t['digest'] == parts[2])
         if name == 'GET templates' and parts[2:]:
             if parts[2] not in ('base', 'base:latest'):
                 raise Refused(404, 'template_not_found', f'template "{parts[2]}" does not exist')

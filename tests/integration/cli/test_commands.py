@@ -427,3 +427,23 @@ def test_empty_names(cli, server, sandbox, argv):
     r = cli(*[sandbox if a == 'SANDBOX' else a for a in argv])
     assert r.returncode != 0 and b"the sandbox's name is empty" in r.stderr
     assert len(server.requests) == before and sandbox in server.sandboxes
+
+
+def test_template_with_the_agent_of_another_cspace(cli, server, sandbox):
+    one = {'state': 'ready', 'disk_mb': 8192, 'sandboxes': 0, 'variants': [], 'created_at': '2026-01-02T03:04:05Z'}
+    server.templates = [
+        {**one, 'digest': 'a' * 64, 'names': ['base:latest'], 'agent': 'installed', 'source': {'kind': 'packages', 'requested': []}},
+        {**one, 'digest': 'b' * 64, 'names': ['data:v1'], 'agent': 'other', 'source': {'kind': 'packages', 'requested': ['git', EVIL]}},
+        {**one, 'digest': 'c' * 64, 'names': [], 'agent': 'other', 'source': {'kind': 'tar', 'requested': []}},
+        {**one, 'digest': 'd' * 64, 'names': ['mine:latest'], 'agent': 'other', 'source': {'kind': 'sandbox'}},
+        {**one, 'digest': 'e' * 64, 'names': ['x:latest']}]
+    said = cli('template', 'ls').stderr.decode().splitlines()
+    assert len(said) == 3 and '\x1b' not in ''.join(said)
+    assert 'data:v1' in said[0] and 'cspace template build --packages git,' in said[0] and said[0].endswith(' data:v1')
+    assert 'c' * 64 in said[1] and said[1].endswith('cspace template build --tar FILE NAME')
+    assert 'cspace template publish SANDBOX mine:latest' in said[2]
+    assert not cli('template', 'ls', '--quiet').stderr
+    server.templates = [{**server.templates[1], 'digest': server.sandboxes[sandbox]['digest']}]
+    assert b'Agent:' in cli('info', sandbox).stdout
+    server.templates[0]['agent'] = 'installed'
+    assert b'Agent:' not in cli('info', sandbox).stdout

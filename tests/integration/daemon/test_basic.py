@@ -42,7 +42,7 @@ def test_bodies_are_described():
 
 
 def test_codes_are_described():
-    with open(os.path.join(TOP, 'src', 'daemon', 'api.h'), encoding='utf-8') as f:
+    with open(os.path.join(TOP, 'src', 'daemon', 'api', 'api.h'), encoding='utf-8') as f:
         text = f.read().split('#define API_CODES(X)')[1].split('enum api_code')[0]
     import re
     codes = re.findall(r'X\(\w+, "(\w+)", \d+\)', text)

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+import contextlib
 import hashlib
 import json
 import os
@@ -265,3 +266,31 @@ def test_rules_of_a_template(daemon):
     assert r.status == 201, r
     s = d.create(template='tar')
     assert (s['checkpoint_every_s'], s['checkpoint_keep']) == (90, 6)
+
+
+def test_agent_of_another_cspace(daemon):
+    """A template says whether its agent is the installed one, and notices an upgrade without a restart."""
+    d = daemon
+    libexec = os.path.join(d.top, 'libexec')
+    os.mkdir(libexec)
+    agent, mine = os.path.join(libexec, 'cspace-agent'), b'\x7fELF'.ljust(1000, b'.')
+    with open(agent, 'wb') as f:
+        f.write(mine)
+    conf = f'[paths]\nlibexec = {libexec}\n'
+    d.stop()
+    d.start(conf)
+    d.template('base')
+    assert d.get('/v1/templates/base').json['agent'] == 'other'  # the stand-in's manifest says nothing of one
+    digest = d.get('/v1/templates/base').json['digest']
+    manifest = {'agent': {'sha256': hashlib.sha256(mine).hexdigest()}, 'source': {'kind': 'packages', 'requested': ['git']}}
+    d.stop()
+    with contextlib.closing(sqlite3.connect(os.path.join(d.data, 'state.db'))) as db, db:
+        db.execute('UPDATE templates SET manifest = ? WHERE digest = ?', (json.dumps(manifest), digest))
+    d.start(conf)
+    t = d.get('/v1/templates').json['templates'][0]
+    assert t['agent'] == 'installed' and t['source'] == manifest['source']
+    with open(agent, 'wb') as f:
+        f.write(mine + b'\0')
+    until(lambda: d.get('/v1/templates/base').json['agent'] == 'other', what='the upgrade')
+    os.unlink(agent)
+    until(lambda: 'agent' not in d.get('/v1/templates/base').json, what='no agent')
