@@ -92,7 +92,7 @@ def test_errors_name_the_value(ready):
     cases = [('GET', '/v1/sandboxes?state=odd', None, '"odd"'), ('POST', '/v1/sandboxes', {**box, 'on_idle': 'sleep'}, '"sleep"'),
              ('POST', '/v1/sandboxes', {**box, 'on_expiry': 'sleep'}, '"sleep"'),
              ('POST', '/v1/sandboxes', {**box, 'checkpoint_every_s': 1}, '"checkpoint_every_s" is 1;'),
-             ('POST', '/v1/sandboxes', {**box, 'disk_mb': 1}, 'and 1 MiB were asked for'),
+             ('POST', '/v1/sandboxes', {**box, 'disk_mb': 1}, 'and 1M were asked for'),
              ('POST', f'/v1/sandboxes/{s}/resume', None, f'"{s}" is running')]
     for method, path, body, words in cases:
         r = ready.request(method, path, body)
