@@ -31,7 +31,7 @@ static void round_trip(void **state) {
         uint8_t body[512];
         size_t n = 0;
         assert_int_equal(ipc_place_encode(&in, body, sizeof body, &n), 0);
-        assert_int_equal(n, 4 + 26 + 4 + 7 + 4 + 64 + 4 + 8 + 4 + 4 + 8 + 4);
+        assert_int_equal(n, 4 + 26 + 4 + 7 + 4 + 64 + 4 + 8 + 4 + 4 + 8 + 4 + 4);
         assert_int_equal(ipc_place_decode(body, n, &out), 0);
         assert_string_equal(out.id, ID);
         assert_string_equal(out.mode, "restore");
@@ -231,7 +231,7 @@ static const struct {
         { 46, "token", NULL },
         { 47, "park", "U32 keep, " },
         { 48, "variant_freeze", NULL },
-        { 49, "held", "U64 vm_us, " },
+        { 49, "held", "U64 vm_us, U32 synced, " },
 };
 
 static void numbers_and_fields_stay(void **state) {
