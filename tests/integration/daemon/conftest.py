@@ -159,6 +159,16 @@ class Daemon:
     def fault(self, name, **f):
         self.steer(set={name: f})
 
+    def hold(self, name):
+        """The next such request is answered when release() says so: what a test does meanwhile is done in its midst."""
+        self.fault(name, hold=True, times=1)
+
+    def held(self, name):
+        until(lambda: self.steer(held=name), what=name)
+
+    def release(self):
+        self.steer(release=True)
+
     def placed(self):
         return self.steer(state=True)['placed']
 

@@ -6,6 +6,9 @@ usage: standin.py RUN DATA
 
 A test steers it by JSON lines on RUN/standin.sock:
   {"set": {"PLACE": {"error": [28, "disk full"], "delay": 0.1, "times": 1}}}   what a request does
+      with "hold": true it waits, once it is there, until
+  {"release": true}                    is said
+  {"held": "PLACE"}                    whether such a request waits
   {"vm_exit": ID, "reason": "..."}     the VM ends: warden event, EXITED
   {"warden_exit": ID}                  the warden's sockets go away
   {"gateway": ID, ...}                 see standin_gateway.py
@@ -34,7 +37,8 @@ from standin_gateway import Gateway  # noqa: E402
 
 RUN, DATA = sys.argv[1], sys.argv[2]
 LOCK = threading.RLock()
-FAULTS = {}   # request name -> {"error", "delay", "times", "hang"}
+FAULTS = {}   # request name -> {"error", "delay", "times", "hang", "hold"}
+HELD = {}     # request name -> an event that lets it go on
 SEEN = []     # names of requests
 PLACED = {}   # id -> Sandbox
 IMAGES = {}   # id -> kind, identity
@@ -45,7 +49,9 @@ BUILDS = {}
 CLIENTS = []
 SILENT = set()
 WRITTEN = [1]
+HOLD_MAX_S = 60 # a test that failed releases nothing
 COMMITTING = set()  # images
+PLACING = set()     # ids: there already, as far as LIST, PLACE and REMOVE are concerned
 REMOVING = {}  # id -> a lock: a second removal joins the first
 
 
@@ -65,6 +71,10 @@ def fault(name):
                 del FAULTS[name]
     if not f:
         return None
+    if f.get('hold'):
+        with LOCK:
+            event = HELD.setdefault(name, threading.Event())
+        event.wait(HOLD_MAX_S)
     time.sleep(f.get('delay', 0))
     if f.get('hang'):
         raise TimeoutError
@@ -135,6 +145,22 @@ class Conn:
                 os.close(fd)
 
     def work(self, name, seq, m, fds):
+        if name != 'PLACE':
+            self.do(name, seq, m, fds)
+            return
+        with LOCK:
+            there = m['id'] in PLACED or m['id'] in PLACING
+            if not there:
+                PLACING.add(m['id'])
+        if there:
+            self.error(name, seq, 17, 'the sandbox is placed already')
+            return
+        try:
+            self.do(name, seq, m, fds)
+        finally:
+            PLACING.discard(m['id'])
+
+    def do(self, name, seq, m, fds):
         e = fault('IMAGE_SEAL' if name == 'IMAGE_COMMIT' and m['part'] == 2 else name)
         if self.dead:  # what was under way died with the program
             return
@@ -528,10 +554,16 @@ def rootd_request(conn, name, seq, m, fds):
             conn.error(name, seq, 2, 'there is no such variant')
             return
         with LOCK:
-            PLACED[m['id']] = Sandbox(m)
+            removed = m['id'] not in PLACING
+            if not removed:
+                PLACED[m['id']] = Sandbox(m)
+        if removed:
+            conn.error(name, seq, 125, 'the sandbox was removed meanwhile')
+            return
         conn.reply(name, seq, 'PLACED', warden_pid=1, warden_uid=2, vm_uid=3, place_us=5, thawed=int(not m['snapshot'] and fault('THAWED') is not None))
     elif name == 'REMOVE':
         with LOCK:
+            PLACING.discard(m['id'])
             s = PLACED.pop(m['id'], None)
         if s:
             s.close()
@@ -576,7 +608,7 @@ def rootd_request(conn, name, seq, m, fds):
         there = BUILDS if m['what'] == 'builds' else {*IMAGES, *COMMITTING}
         conn.reply(name, seq, 'PLACEMENT_LIST', ids='\n'.join(sorted(i for i in there if i > m['after'])))
     elif name == 'LIST':
-        conn.reply(name, seq, 'PLACEMENT_LIST', ids='\n'.join(PLACED))
+        conn.reply(name, seq, 'PLACEMENT_LIST', ids='\n'.join({*PLACED, *PLACING}))
     elif name == 'VARIANT_COMMIT':
         VARIANTS.add((m['digest'], m['variant']))
         conn.reply(name, seq)
@@ -626,6 +658,13 @@ def steer(m):
                 FAULTS.pop(k, None)
                 if v:
                     FAULTS[k] = v
+    elif 'held' in m:
+        return m['held'] in HELD
+    elif 'release' in m:
+        with LOCK:
+            for event in HELD.values():
+                event.set()
+            HELD.clear()
     elif 'silent' in m:
         SILENT.clear()
         SILENT.update([m['silent']] if m['silent'] else [])

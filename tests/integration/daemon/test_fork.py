@@ -230,12 +230,12 @@ def test_killed_cspaced(ready, step):
     """Before the copies have their rows nothing is forked, afterwards all are made."""
     d = ready
     s = d.create()['id']
-    d.fault(step, delay=0.7, times=1)
-    n = len(d.steer(seen=True))
+    d.hold(step)
     op = fork(d, s, 0, n=3).json['operation']['id']
-    until(lambda: step in d.steer(seen=True)[n:], what=step)
+    d.held(step)
     d.kill()
     d.start()
+    d.release()
     ended = d.op(op)
     if step in MAKING:
         assert ended['state'] == 'succeeded' and ids(d) == {s, *ended['result']['sandboxes']} and len(ids(d)) == 4
@@ -273,14 +273,14 @@ def test_killed_while_it_is_undone(ready):
     d = ready
     s = d.create()['id']
     d.fault('IDENTIFY', error=[5, 'broken'], times=1)
-    d.fault('REMOVE', delay=0.7, times=1)
-    n = len(d.steer(seen=True))
+    d.hold('REMOVE')
     op = fork(d, s, 0, n=3).json['operation']['id']
-    until(lambda: 'REMOVE' in d.steer(seen=True)[n:], what='REMOVE')
+    d.held('REMOVE')
     for copy in ids(d) - {s}:  # acknowledged when it is durable that they go; until then the next one makes them all
         assert d.delete(f'/v1/sandboxes/{copy}').status in (200, 202, 404)
     d.kill()
     d.start()
+    d.release()
     assert d.op(op)['state'] == 'failed'
     until(lambda: ids(d) == {s} and host(d) == ({s}, set()), what='nothing else')
     assert rows(d, 'SELECT * FROM forks') == []
@@ -291,21 +291,24 @@ def test_killed_while_it_is_undone(ready):
 def test_disturbed(ready, step, what):
     d = ready
     s = d.create()['id']
-    d.fault(step, delay=0.5, times=1)
-    n = len(d.steer(seen=True))
+    d.hold(step)
     op = fork(d, s, 0, n=3).json['operation']['id']
-    until(lambda: step in d.steer(seen=True)[n:], what=step)
+    d.held(step)
+    deleted = None
     if what == 'rootd':
         d.steer(drop=True)
     elif what == 'vm':
         d.steer(vm_exit=s)
     elif what == 'delete':
-        assert d.delete(f'/v1/sandboxes/{s}?wait=60').status == 200
+        deleted = d.delete(f'/v1/sandboxes/{s}')
     elif what == 'copy':
         others = ids(d) - {s}
         if not others:
+            d.release()
             return
-        assert d.delete(f'/v1/sandboxes/{sorted(others)[1]}?wait=60').status == 200
+        deleted = d.delete(f'/v1/sandboxes/{sorted(others)[1]}')
+    d.release()
+    assert not deleted or d.op(deleted.json['operation']['id'])['state'] == 'succeeded'
     ended = d.op(op)
     copies = set(ended['result']['sandboxes']) if ended['state'] == 'succeeded' else set()
     if what == 'copy':

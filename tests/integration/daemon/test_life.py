@@ -73,13 +73,14 @@ def test_states(ready, verb):
 def test_killed_cspaced_goes_on(ready, verb, step):
     d = ready
     s = made(d, verb)
-    d.fault(step, delay=0.7, times=1)
+    d.hold(step)
     r = change(d, s, verb, 0)
     assert r.status == 202, r
     op = r.json['operation']['id']
-    until(lambda: step in d.steer(seen=True) and d.steer(seen=True)[-1] == step or d.op(op, 0)['state'] != 'running', what=step)
+    d.held(step)
     d.kill()
     d.start()
+    d.release()
     state = consistent(d, s)
     ended = d.op(op)
     assert ended['state'] == 'succeeded' and state == VERBS[verb][2], (ended, state)
@@ -114,14 +115,15 @@ def test_others_are_restarted_in_between(ready, verb, what):
     d = ready
     s = made(d, verb)
     step = VERBS[verb][1][0]
-    d.fault(step, delay=0.5, times=1)
+    d.hold(step)
     r = change(d, s, verb, 0)
-    until(lambda: d.steer(seen=True)[-1] == step, what=step)
+    d.held(step)
     if what == 'rootd':
         d.steer(drop=True)
     elif s in d.placed():
         d.steer(warden_exit=s)
         d.steer(warden_start=s)
+    d.release()
     op = d.op(r.json['operation']['id'])
     state = consistent(d, s)
     if what == 'rootd' and step == 'PLACE':  # as with a create: back to where it was
@@ -135,10 +137,11 @@ def test_others_are_restarted_in_between(ready, verb, what):
 def test_the_vm_ends_in_between(ready, verb, step):
     d = ready
     s = made(d, verb)
-    d.fault(step, delay=0.5, times=1)
+    d.hold(step)
     r = change(d, s, verb, 0)
-    until(lambda: d.steer(seen=True)[-1] == step, what=step)
+    d.held(step)
     d.steer(vm_exit=s)
+    d.release()
     op = d.op(r.json['operation']['id'])
     state = consistent(d, s)
     if op['state'] == 'succeeded':  # it was saved before
@@ -153,10 +156,11 @@ def test_the_vm_ends_while_a_suspend_is_undone(ready):
     d = ready
     s = made(d, 'suspend')
     d.fault('IMAGE_COMMIT', error=[28, 'no space left'], times=1)
-    d.fault('RESUME', delay=1, times=1)
+    d.hold('RESUME')
     r = change(d, s, 'suspend', 0)
-    until(lambda: d.steer(seen=True)[-1] == 'RESUME', what='the undo')
+    d.held('RESUME')
     d.steer(vm_exit=s)
+    d.release()
     op = d.op(r.json['operation']['id'], 20)
     assert op['state'] == 'failed', op
     assert consistent(d, s) == 'failed'
@@ -166,10 +170,12 @@ def test_the_vm_ends_while_a_suspend_is_undone(ready):
 def test_deleted_in_between(ready, verb, step):
     d = ready
     s = made(d, verb)
-    d.fault(step, delay=0.5, times=1)
+    d.hold(step)
     r = change(d, s, verb, 0)
-    until(lambda: d.steer(seen=True)[-1] == step or d.op(r.json['operation']['id'], 0)['state'] != 'running', what=step)
-    assert d.delete(f'/v1/sandboxes/{s}?wait=60').status == 200
+    d.held(step)
+    deleted = d.delete(f'/v1/sandboxes/{s}').json['operation']['id']
+    d.release()
+    assert d.op(deleted)['state'] == 'succeeded'
     assert d.op(r.json['operation']['id'])['state'] in ('failed', 'succeeded')
     until(lambda: not d.placed() and not images(d), what='nothing')
 
@@ -417,11 +423,10 @@ def test_checkpoint_disturbed(ready, kind, step, how):
     s = d.create()['id']
     first = checkpoint(d, s, name='first').json['operation']['result']['checkpoint']
     until(lambda: d.steer(seen=True).count('FSFREEZE') == 2, what='its end')
-    n = len(d.steer(seen=True))
-    d.fault(step, **({'error': [28, 'no space left']} if how == 'error' else {'delay': 0.5}), times=1)
+    d.fault(step, **({'error': [28, 'no space left']} if how == 'error' else {'hold': True}), times=1)
     op = checkpoint(d, s, 0, kind=kind).json['operation']['id']
     if how != 'error':
-        until(lambda: d.steer(seen=True)[n:][-1:] == [step], what=step)
+        d.held(step)
     if how == 'kill':
         d.kill()
         d.start()
@@ -430,9 +435,12 @@ def test_checkpoint_disturbed(ready, kind, step, how):
     elif how == 'rootd':
         d.steer(drop=True)
     elif how == 'delete':
-        assert d.delete(f'/v1/sandboxes/{s}?wait=60').status == 200
+        deleted = d.delete(f'/v1/sandboxes/{s}').json['operation']['id']
+        d.release()
+        assert d.op(deleted)['state'] == 'succeeded'
         until(lambda: not d.placed() and not images(d), what='nothing')
         return
+    d.release()
     ended = d.op(op)
     done = [op] if ended['state'] == 'succeeded' else []
     assert history(d, s) == [first] + done
@@ -459,12 +467,12 @@ def test_rollback_disturbed(ready, kind, step, before):
     c = checkpoint(d, s, kind=kind).json['operation']['id']
     if before != 'running':
         change(d, s, {'paused': 'pause', 'suspended': 'suspend', 'stopped': 'stop'}[before])
-    d.fault(step, delay=0.5, times=1)
-    n = len(d.steer(seen=True))
+    d.hold(step)
     op = d.post(f'/v1/sandboxes/{s}/rollback', {'checkpoint': c}).json['operation']['id']
-    until(lambda: step in d.steer(seen=True)[n:], what=step)
+    d.held(step)
     d.kill()
     d.start()
+    d.release()
     assert d.op(op)['state'] == 'succeeded'
     assert d.sandbox(s)['state'] == 'running'
     assert d.get(f'/v1/sandboxes/{s}/checkpoints').json['head'] == c
@@ -572,11 +580,11 @@ def test_rolling_goes_on_over_a_restart(ready, step):
     s = d.create(checkpoint_every_s=2, checkpoint_keep=2)['id']
     writes = Written(d)
     until(lambda: writes() and len(rolled(d, s)) == 2, what='two')
-    d.fault(step, delay=0.7, times=1)
-    n = len(d.steer(seen=True))
-    until(lambda: writes() and step in d.steer(seen=True)[n:], what=step)
+    d.hold(step)
+    until(lambda: writes() and d.steer(held=step), what=step)
     d.kill()
     d.start()
+    d.release()
     assert (d.sandbox(s)['checkpoint_every_s'], d.sandbox(s)['checkpoint_keep']) == (2, 2)
     before = rolled(d, s)
     until(lambda: writes() and not set(rolled(d, s)) & set(before), what='new ones')
