@@ -5,7 +5,7 @@
  *
  *   IMAGE_BEGIN   <data>/checkpoints/.new-<image>/state made; the VM writes its devices there
  *   IMAGE_COMMIT  1 (halt) processes gone   4 (full) memory cloned, private pages over it
- *                 2 folder open             5 all of it durable
+ *                 2 folder open             5 all of it durable, unless it is fleeting
  *                 3 disk cloned             6 renamed to <image>
  *
  * In two parts 1 to 4 are the first and 5 and 6 the second, while the VM runs already.
@@ -58,7 +58,7 @@ struct image {
         struct rootd *rootd;
         struct ticket ticket;
         char id[ID_SIZE], name[ID_SIZE], from[ID_SIZE];
-        bool full, halt;
+        bool full, halt, fleeting;
         unsigned part;
         pid_t vm; /* full */
         bool process; /* full: with the image of its process */
@@ -80,7 +80,7 @@ static void hidden_name(const char *image, char out[HIDDEN_SIZE]) {
 
 /* ---- in the child --------------------------------------------------------------------------- */
 
-static int seal(int dir, const char *name, uint64_t max, struct error *err) {
+static int seal(int dir, const char *name, uint64_t max, bool sync, struct error *err) {
         struct stat st;
         _cleanup_fd_ int fd = fd_open_beneath(dir, name, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0, err);
         if (fd < 0)
@@ -89,7 +89,7 @@ static int seal(int dir, const char *name, uint64_t max, struct error *err) {
                 return error_set(err, -EBADMSG, "\"%s\" is not a regular file", name);
         if (st.st_size == 0 || (uint64_t) st.st_size > max)
                 return error_set(err, -EBADMSG, "\"%s\" has %lld bytes", name, (long long) st.st_size);
-        if (fchown(fd, 0, 0) < 0 || fchmod(fd, 0400) < 0 || fsync(fd) < 0)
+        if (fchown(fd, 0, 0) < 0 || fchmod(fd, 0400) < 0 || (sync && fsync(fd) < 0))
                 return error_errno(err, errno, "cannot make \"%s\" durable", name);
         return 0;
 }
@@ -126,7 +126,7 @@ static int copy_image(struct rootd *r, const struct image *i, int dir, struct er
                 if (file >= 0)
                         res = disk_clone(file, dir, PROCESS_IMAGE_NAME, 0, 0, &copy, &bytes, err);
                 if (file >= 0 && res == 0)
-                        res = seal(dir, PROCESS_IMAGE_NAME, UINT64_MAX, err);
+                        res = seal(dir, PROCESS_IMAGE_NAME, UINT64_MAX, true, err);
         }
         return res;
 }
@@ -192,14 +192,15 @@ static int fill(struct rootd *r, const struct image *i, int dir, struct error *e
 }
 
 static int seal_all(const struct image *i, int dir, struct error *err) {
-        int res = seal(dir, "disk.img", UINT64_MAX, err);
+        const bool sync = !i->fleeting;
+        int res = seal(dir, "disk.img", UINT64_MAX, sync, err);
         if (res == 0 && i->full)
-                res = seal(dir, "mem", UINT64_MAX, err);
+                res = seal(dir, "mem", UINT64_MAX, sync, err);
         if (res == 0 && i->full)
-                res = seal(dir, "state", STATE_MAX, err);
+                res = seal(dir, "state", STATE_MAX, sync, err);
         if (res == 0 && i->full && faccessat(dir, PROCESS_IMAGE_NAME, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
-                res = seal(dir, PROCESS_IMAGE_NAME, UINT64_MAX, err);
-        if (res == 0 && fsync(dir) < 0)
+                res = seal(dir, PROCESS_IMAGE_NAME, UINT64_MAX, sync, err);
+        if (res == 0 && sync && fsync(dir) < 0)
                 res = error_errno(err, errno, "cannot make the image durable");
         fault_point("image", 5);
         return res;
@@ -208,7 +209,7 @@ static int seal_all(const struct image *i, int dir, struct error *err) {
 static int give_name(struct rootd *r, const struct image *i, const char *hidden, struct error *err) {
         if (renameat2(r->dirs.checkpoints, hidden, r->dirs.checkpoints, i->name, RENAME_NOREPLACE) < 0)
                 return error_errno(err, errno, "cannot name the image");
-        return fsync(r->dirs.checkpoints) < 0 ? error_errno(err, errno, "cannot make the image durable") : 0;
+        return !i->fleeting && fsync(r->dirs.checkpoints) < 0 ? error_errno(err, errno, "cannot make the image durable") : 0;
 }
 
 static int work(struct rootd *r, void *arg, struct error *err) {
@@ -292,7 +293,7 @@ static int check(const struct rootd *r, const struct ipc_image_commit *m, struct
                 return error_set(err, -EINVAL, "\"%s\" or \"%s\" is not an id", m->id, m->image);
         if (!full && !str_eq(m->kind, "disk"))
                 return error_set(err, -EINVAL, "\"%s\" is neither \"disk\" nor \"full\"", m->kind);
-        if (m->part && (!full || m->halt || m->from[0]))
+        if (m->part && (!full || m->halt || m->from[0] || m->fleeting))
                 return error_set(err, -EINVAL, "image \"%s\" is not made in parts", m->image);
         if (m->from[0] && (!id_valid(m->from) || m->halt))
                 return error_set(err, -EINVAL, "image \"%s\" cannot be copied so", m->from);
@@ -318,7 +319,7 @@ static struct image *image_new(struct rootd *r, const struct ticket *t, const st
         struct image *i = calloc(1, sizeof *i);
         if (!i)
                 return NULL;
-        *i = (struct image){ .rootd = r, .ticket = *t, .full = str_eq(m->kind, "full"), .halt = m->halt, .part = m->part };
+        *i = (struct image){ .rootd = r, .ticket = *t, .full = str_eq(m->kind, "full"), .halt = m->halt, .fleeting = m->fleeting, .part = m->part };
         (void) str_copy(i->id, sizeof i->id, m->id);
         (void) str_copy(i->name, sizeof i->name, m->image);
         (void) str_copy(i->from, sizeof i->from, m->from);

@@ -16,17 +16,23 @@
  * nothing is left of them. A restart of cspaced before ENTER is durable finds an operation without a fork: it has failed,
  * and the image belongs to nothing. After it the copies go on like anything that is being restored; if not all of them
  * are there any more, it was being undone, and that goes on.
+ *
+ * The image of a VM is not made durable for its copies, which would not outlive the host's power themselves: its row names the boot
+ * that it was made in, and in another one the fork is undone.
  */
 #include "fork.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "app.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/fd.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/str.h"
@@ -40,6 +46,7 @@
 #include "timer.h"
 
 #define RETRY_MS 1000
+#define BOOT_ID_SIZE 37 /* a UUID's text */
 
 /*
  * waiting -> started -> made, or gone from any of them
@@ -340,6 +347,17 @@ void fork_go(struct fork *f, const struct ipc_image_info *info) {
 
 /* ---- entering ---------------------------------------------------------------------------------- */
 
+bool fork_keeps(const struct fork *f) {
+        return f->snapshot;
+}
+
+static int host_boot(char out[BOOT_ID_SIZE]) {
+        _cleanup_fd_ int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+        ssize_t n = fd < 0 ? -1 : read(fd, out, BOOT_ID_SIZE - 1);
+        out[n < 0 ? 0 : n] = 0;
+        return n == BOOT_ID_SIZE - 1 ? 0 : -EIO;
+}
+
 static int check_room(struct app *app, unsigned n, bool snapshot, struct error *err) {
         if (snapshot) {
                 unsigned have = 0;
@@ -366,10 +384,13 @@ static bool is_full(const struct sandbox *of) {
                (of->state == SANDBOX_SNAPSHOT && json_is_true(json_object_get(of->ext, "snapshotFull")));
 }
 
-int fork_enter(struct fork *f, const char *op_id, const char *image, bool full, struct db_batch *b, struct error *err) {
+int fork_enter(struct fork *f, const char *op_id, const char *image, bool full, bool fleeting, struct db_batch *b, struct error *err) {
+        char boot[BOOT_ID_SIZE] = "";
         int r = check_room(f->app, f->n, f->snapshot, err); /* again: taking the image took a while */
         if (r < 0)
                 return r;
+        if (fleeting && (r = host_boot(boot)) < 0)
+                return error_errno(err, r, "the host's boot id");
         json_t *ids = json_array();
         for (unsigned i = 0; i < f->n; i++) {
                 struct sandbox *s = f->members[i].s;
@@ -390,7 +411,7 @@ int fork_enter(struct fork *f, const char *op_id, const char *image, bool full, 
                 (void) json_array_append_new(ids, json_string(s->id));
         }
         memcpy(f->op_id, op_id, sizeof f->op_id);
-        db_batch_add(b, "INSERT INTO forks (op_id, members) VALUES (?, ?)", "sj", op_id, ids);
+        db_batch_add(b, "INSERT INTO forks (op_id, members, boot) VALUES (?, ?, ?)", "sjs", op_id, ids, boot);
         json_decref(ids);
         link_in(f);
         sandbox_unref(f->of);
@@ -454,7 +475,7 @@ static int begin(struct app *app, struct sandbox *of, struct fork *f, const stru
         struct op *o = b && g ? op_new(app, b, OP_FORK, of->id, of->template_ref, p->copy.owner) : NULL;
         int r = !o || (p->idem && !(g->idem = strdup(p->idem))) ? error_set(err, -ENOMEM, "out of memory") : 0;
         if (r >= 0)
-                r = fork_enter(f, o->id, image, full, b, err);
+                r = fork_enter(f, o->id, image, full, false, b, err);
         if (r >= 0) {
                 *g = (struct begin){ .app = app, .fork = f, .idem = g->idem, .cb = durable, .arg = arg };
                 memcpy(g->op_id, o->id, sizeof g->op_id);
@@ -526,7 +547,8 @@ static void load_member(struct fork *f, unsigned i, const char *id) {
 
 static int load_row(void *arg, struct db_row *row, struct error *err) {
         struct app *app = arg;
-        const char *op_id = db_row_str(row, 0), *text = db_row_str(row, 1);
+        const char *op_id = db_row_str(row, 0), *text = db_row_str(row, 1), *boot = db_row_str(row, 2);
+        char now[BOOT_ID_SIZE];
         _cleanup_json_ json_t *ids = NULL;
         const struct op *o = op_find(app, op_id);
         if (!o || o->state != OP_RUNNING)
@@ -537,6 +559,7 @@ static int load_row(void *arg, struct db_row *row, struct error *err) {
         if (!f)
                 return error_set(err, -ENOMEM, "out of memory");
         memcpy(f->op_id, o->id, sizeof f->op_id);
+        f->broken = boot[0] && (host_boot(now) < 0 || strcmp(boot, now) != 0);
         link_in(f);
         for (unsigned i = 0; i < f->n; i++)
                 load_member(f, i, json_string_value(json_array_get(ids, i)));
@@ -545,7 +568,7 @@ static int load_row(void *arg, struct db_row *row, struct error *err) {
 
 int forks_load(struct app *app, struct error *err) {
         struct db_conn *c = db_conn_of(app->db);
-        int r = db_query(c, load_row, app, err, "SELECT op_id, members FROM forks", "");
+        int r = db_query(c, load_row, app, err, "SELECT op_id, members, boot FROM forks", "");
         return r < 0 ? r : db_run(c, err, "DELETE FROM forks WHERE op_id NOT IN (SELECT id FROM operations WHERE state = 'running')", "");
 }
 
@@ -555,7 +578,7 @@ void forks_resume(struct app *app) {
                 if (f->undoing)
                         continue;
                 if (f->broken)
-                        undo(f, API_INTERRUPTED, "cspaced was restarted while this was being undone");
+                        undo(f, API_INTERRUPTED, "the host or cspaced was restarted before all of them ran");
                 else
                         pump(f);
         }

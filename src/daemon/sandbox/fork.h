@@ -48,8 +48,11 @@ bool fork_running(struct app *app, const char *op_id);
 
 /* ---- for the flow that takes the image ------------------------------------------------------- */
 
-/* Image `image` is there: its copies get their rows, in b, and are in the table. < 0: they are not. */
-int fork_enter(struct fork *f, const char *op_id, const char *image, bool full, struct db_batch *b, struct error *err);
+/* Image `image` is there: its copies get their rows, in b, and are in the table. fleeting: it may not be there after a
+ * reboot of the host, or be damaged. < 0: they are not. */
+int fork_enter(struct fork *f, const char *op_id, const char *image, bool full, bool fleeting, struct db_batch *b, struct error *err);
+/* Whether the image has to be there after the host's power was cut: copies that are being made have to not. */
+bool fork_keeps(const struct fork *f);
 /* Those rows are durable: the copies are started, and f goes its own way. info may be NULL. */
 void fork_go(struct fork *f, const struct ipc_image_info *info);
 /* It does not come about; entered or not. NULL is fine. */

@@ -12,7 +12,7 @@
  *   restore, start                                           sandbox_create.c; FALL_BACK when that fails
  *   checkpoint  disk: FSFREEZE -> COMMIT -> ROW; full: FSFREEZE -> FSTHAW -> BEGIN -> SAVE -> COMMIT -> AWAKE ->
  *             SEAL -> ROW; without a VM: COMMIT (of the image it has) -> ROW. The sandbox keeps its state
- *   fork      as a full checkpoint of a VM from BEGIN on; ROW are those of the copies, and the operation is theirs from there on (fork.c)
+ *   fork      as a full checkpoint of a VM from BEGIN on, without SEAL; ROW are those of the copies, and the operation is theirs from there on (fork.c)
  *   rollback  REMOVE (row and image are written before), then as restore or start
  *   (salvage) COMMIT -> ROW -> REMOVE                        of a FAILED one, without an operation
  *
@@ -131,9 +131,14 @@ static bool copies(const struct life *l) {
         return l->verb == SANDBOX_CHECKPOINT || l->verb == SANDBOX_FORK;
 }
 
+/* For the copies alone, which are VMs that go with the host's power: nothing that has to be durable. */
+static bool fleeting(const struct life *l) {
+        return l->verb == SANDBOX_FORK && l->fork && !fork_keeps(l->fork);
+}
+
 /* Of a VM that goes on: it stands still while its image is copied, and no longer. */
 static bool in_parts(const struct life *l) {
-        return copies(l) && l->checkpoint->full && !l->s->image[0];
+        return copies(l) && l->checkpoint->full && !l->s->image[0] && !fleeting(l);
 }
 
 /* ---- life of a flow ------------------------------------------------------------------------------ */
@@ -614,7 +619,7 @@ static void step_commit(struct life *l) {
         struct error e = ERROR_INIT;
         bool checkpoint = copies(l);
         bool full = l->verb == SANDBOX_SUSPEND || (checkpoint && l->checkpoint->full);
-        struct ipc_image_commit m = { .halt = !full && !checkpoint, .part = in_parts(l) };
+        struct ipc_image_commit m = { .halt = !full && !checkpoint, .part = in_parts(l), .fleeting = fleeting(l) };
         if (m.halt)
                 egress_stop(l->s); /* its gateway is ended too */
         uint8_t body[128];
@@ -710,7 +715,7 @@ static void on_fork_row(void *arg, int err, const struct error *e) {
 static void fork_row(struct life *l) {
         struct error e = ERROR_INIT;
         struct db_batch *b = db_batch_new();
-        int r = b ? fork_enter(l->fork, l->op_id, l->image, true, b, &e) : error_set(&e, -ENOMEM, "out of memory");
+        int r = b ? fork_enter(l->fork, l->op_id, l->image, true, fleeting(l), b, &e) : error_set(&e, -ENOMEM, "out of memory");
         if (r >= 0 && (r = db_batch_submit(l->app->db, STEAL(b), on_fork_row, l)) < 0)
                 (void) error_errno(&e, r, "could not store the copies");
         if (r >= 0) {

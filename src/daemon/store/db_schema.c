@@ -72,6 +72,8 @@ static const char *const steps[] = {
         /* where a credential's token comes from */
         "ALTER TABLE credentials ADD COLUMN provider TEXT NOT NULL DEFAULT 'static';"
         "ALTER TABLE credentials ADD COLUMN settings TEXT;",
+        /* the boot of the host that a fork's image does not outlive; '' of one that does */
+        "ALTER TABLE forks ADD COLUMN boot TEXT NOT NULL DEFAULT '';",
 };
 
 static int read_version(void *arg, struct db_row *row, struct error *err) {

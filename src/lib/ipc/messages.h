@@ -124,7 +124,8 @@
  * SAVE. IMAGE_COMMIT takes the disk as it is (of a placement whose VM is gone or of a folder without a placement
  * too), for kind "full" the memory of the VM, which must be paused, and makes it visible and durable. With `halt` the
  * processes of the sandbox are ended before. With `from` it is a copy of that image, and `id` counts for nothing. In two parts
- * the VM need stand still for the first alone, which copies; the second makes it durable and visible.
+ * the VM need stand still for the first alone, which copies; the second makes it durable and visible. A fleeting one is
+ * visible and not durable: for what would not outlive the host's power either.
  * One that is there already: fine.
  */
 #define IPC_IMAGE_BEGIN_FIELDS(X) \
@@ -136,7 +137,8 @@
         X(STR, kind, 15)            /* "disk" or "full" */                   \
         X(U32, halt, 1)                                                      \
         X(STR, from, ID_LEN)        /* "" none */                            \
-        X(U32, part, 2)             /* 0: all; of "full" alone 1, then 2 */
+        X(U32, part, 2)             /* 0: all; of "full" alone 1, then 2 */     \
+        X(U32, fleeting, 1)
 #define IPC_IMAGE_INFO_FIELDS(X)                                             \
         X(U64, private_bytes, UINT64_MAX) /* of the VM's memory: not shared with what it began with */ \
         X(U64, written_bytes, UINT64_MAX) /* of memory and devices */        \

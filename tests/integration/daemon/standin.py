@@ -17,6 +17,7 @@ A test steers it by JSON lines on RUN/standin.sock:
   {"drop": true}                       all connections from cspaced are cut
   {"unknown": ID}                      makes a placement nobody asked for
   {"state": true}                      what there is, and the requests seen
+  {"commits": true}                    the images that were asked for
 """
 import array
 import base64
@@ -43,6 +44,7 @@ SEEN = []     # names of requests
 PLACED = {}   # id -> Sandbox
 IMAGES = {}   # id -> kind, identity
 HALF = {}     # the same, not visible yet
+COMMITS = []  # how images were asked for
 VARIANTS = set()
 TEMPLATES = set()
 BUILDS = {}
@@ -584,6 +586,7 @@ def rootd_request(conn, name, seq, m, fds):
         IMAGES[m['image']] = half
         conn.reply(name, seq, 'IMAGE_INFO', private_bytes=0, written_bytes=0, freeze_us=0, took_us=0)
     elif name == 'IMAGE_COMMIT':
+        COMMITS.append({k: m[k] for k in ('image', 'kind', 'part', 'fleeting')})
         s = PLACED.get(m['id'])
         if m['from']:
             IMAGES[m['image']] = dict(IMAGES[m['from']], kind=m['kind'])
@@ -686,6 +689,8 @@ def steer(m):
         PLACED[m['unknown']] = Sandbox({'id': m['unknown'], 'mode': 'restore', 'digest': ''})
     elif 'unknown_image' in m:
         IMAGES[m['unknown_image']] = {'kind': 'disk', 'identity': None}
+    elif 'commits' in m:
+        return COMMITS
     elif 'seen' in m:
         return list(SEEN)
     return {'placed': {i: {'identified': s.identity is not None, 'mode': s.mode, 'identity': s.identity}
