@@ -119,7 +119,7 @@ static const struct opt opts[] = {
         { "follow", 'f', OPT_FLAG, &follow, NULL, "Go on until the sandbox is deleted.", COMPLETE_NONE, 0, 0 },
         { "host", 0, OPT_STRING, &host, "HOST", "Of this host: a name, *.SUFFIX, with :PORT if need be, or an address.",
           COMPLETE_NONE, 0, 0 },
-        { "kind", 0, OPT_STRING, &kind, "KIND", "Only dns, connect, request, or lost.", COMPLETE_NONE, 0, 0 },
+        { "kind", 0, OPT_STRING, &kind, "KIND", "Only dns, connect, request, packets, or lost.", COMPLETE_NONE, 0, 0 },
         { "reason", 0, OPT_STRING, &reason, "REASON", "With this reason, such as no_rule.", COMPLETE_NONE, 0, 0 },
         { "rule", 0, OPT_STRING, &rule, "NAME", "Decided by this rule.", COMPLETE_NONE, 0, 0 },
         { "since", 0, OPT_STRING, &since, "TIME", "From then on: 2026-01-02T03:04:05Z, or an age such as 10m.", COMPLETE_NONE, 0, 0 },

@@ -39,6 +39,7 @@
 #include "rootd/fault.h"
 #include "rootd/image_memory.h"
 #include "rootd/job.h"
+#include "rootd/packets.h"
 #include "rootd/placement.h"
 #include "rootd/pool.h"
 #include "rootd/process_image.h"
@@ -280,6 +281,7 @@ static int halt(struct image *i, struct placement *p, struct error *err) {
         slot_name(p->rec.slot, target.leaf);
         revive_cancel(p);
         egress_cancel(p);
+        packets_tell(p);
         p->halted = true;
         int r = reap_start(i->rootd, &target, on_halted, i, err);
         if (r < 0)

@@ -27,6 +27,7 @@
 #include "rootd/commit.h"
 #include "rootd/fault.h"
 #include "rootd/errand.h"
+#include "rootd/packets.h"
 #include "rootd/placement.h"
 #include "rootd/pool.h"
 #include "rootd/server.h"
@@ -150,6 +151,8 @@ static int serve(struct rootd *r, struct error *err) {
         commit_sweep(r);
         res = reduce_rights(err);
         if (res == 0)
+                res = packets_start(r, err);
+        if (res == 0)
                 res = server_new(r, &r->server, err);
         if (res < 0)
                 return res;
@@ -164,6 +167,7 @@ static int serve(struct rootd *r, struct error *err) {
         pool_drain(r->pool);
         server_free(r->server);
         r->server = NULL;
+        packets_stop(r);
         (void) uv_run(r->loop, UV_RUN_NOWAIT);
         return 0;
 }

@@ -12,6 +12,7 @@
 #include "base/str.h"
 #include "rootd/childlog.h"
 #include "rootd/egress.h"
+#include "rootd/packets.h"
 #include "rootd/reap.h"
 #include "rootd/server.h"
 
@@ -141,6 +142,7 @@ void placement_adopt(struct placement *p) {
                 log_warn("sandbox %s: the VM is gone: %s", p->rec.id, e.msg);
                 p->vm.gone = true;
         }
+        packets_adopt(p);
         if (proc_adopt(&p->gateway, r->loop, (pid_t) p->rec.gateway_pid, p->rec.gateway_start, p->rec.gateway_uid,
                        on_exit_of, p, &e) < 0)
                 p->gateway.gone = true;

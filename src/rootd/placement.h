@@ -6,6 +6,7 @@
  * its state machine is that of record.h's enum.
  */
 
+#include "rootd/net_counters.h"
 #include "rootd/record.h"
 #include "rootd/rootd.h"
 #include "rootd/watch.h"
@@ -32,6 +33,8 @@ struct placement {
         bool committing; /* a variant is being made of its files */
         bool halted; /* its processes were ended on purpose, its files stay */
         unsigned imaging; /* images being made of it */
+        struct net_counts packets; /* dropped ones that cspaced was told of */
+        uint64_t packets_round;    /* in which they were last looked at */
         struct placement *next;
 };
 

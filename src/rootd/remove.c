@@ -20,6 +20,7 @@
 #include "base/str.h"
 #include "rootd/egress.h"
 #include "rootd/fault.h"
+#include "rootd/packets.h"
 #include "rootd/placement.h"
 #include "rootd/pool.h"
 #include "rootd/reap.h"
@@ -126,6 +127,7 @@ void placement_remove(struct placement *p, removal_cb cb, void *arg) {
                 p->removal = calloc(1, sizeof *p->removal);
                 struct reap_target t;
                 if (p->removal) {
+                        packets_tell(p);
                         mark(p);
                         target_of(p, &t);
                         place_abort(p);

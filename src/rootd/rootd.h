@@ -40,4 +40,6 @@ struct rootd {
         struct publish *publishes; /* being made */
         struct reap *reaps;
         struct server *server;
+        uv_timer_t *packets_timer; /* packets.c */
+        uint64_t packets_round;
 };

@@ -92,6 +92,18 @@ void server_exited(struct rootd *r, const char *id, const char *what) {
                         tell_exited(c, id, what);
 }
 
+bool server_packets(struct rootd *r, const char *id, const struct net_counts *dropped) {
+        struct ipc_packets m = { .spoofed = dropped->spoofed, .not_carried = dropped->not_carried, .flooded = dropped->flooded };
+        uint8_t body[128];
+        size_t n;
+        bool told = false;
+        if (str_copy(m.id, sizeof m.id, id) < 0 || ipc_packets_encode(&m, body, sizeof body, &n) < 0)
+                return true;
+        for (struct client *c = r->server ? r->server->clients : NULL; c; c = c->next)
+                told |= c->greeted && ipc_conn_event(c->conn, IPC_PACKETS, body, n) >= 0;
+        return told;
+}
+
 /* To a client that was not there when it happened. */
 static void tell_past_exits(struct client *c) {
         for (const struct placement *p = c->server->rootd->placements; p; p = p->next) {

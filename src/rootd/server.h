@@ -9,6 +9,7 @@
 
 #include "ipc/ipc.h"
 #include "ipc/messages.h"
+#include "rootd/net_counters.h"
 #include "rootd/rootd.h"
 
 #define SERVER_CLIENTS_MAX 8
@@ -30,6 +31,8 @@ void ticket_send(struct rootd *r, const struct ticket *t, const void *body, size
 
 /* To every client that said HELLO; one that says it later is told of all processes that are gone. */
 void server_exited(struct rootd *r, const char *id, const char *what);
+/* False: nobody was there to be told. */
+bool server_packets(struct rootd *r, const char *id, const struct net_counts *dropped);
 
 /* Handlers. fds is the packet's; what is taken is replaced by -EBADF. */
 void place_handle(struct rootd *r, const struct ticket *t, const struct ipc_place *m);

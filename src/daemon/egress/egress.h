@@ -91,3 +91,6 @@ typedef void (*egress_state_cb)(void *arg, const struct ipc_gw_state *m);
 int egress_query(struct sandbox *s, egress_state_cb cb, void *arg);
 /* The guest stands still: what names it was given until now are known here soon, whatever the gateway's own pace. */
 void egress_hurry_names(struct sandbox *s);
+
+/* cspace-rootd tells of packets that never came to a gateway: into the audit log. */
+void egress_packets(struct app *app, const struct ipc_packets *m);

@@ -11,6 +11,7 @@
 #include "base/cleanup.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "egress/egress.h"
 #include "sandbox/reconcile.h"
 #include "sandbox/sandbox_flow.h"
 #include "store/fault.h"
@@ -56,8 +57,11 @@ static void on_packet(void *arg, struct ipc_conn *c, struct ipc_packet *p) {
         (void) c;
         struct rootd *r = arg;
         struct ipc_exited m;
+        struct ipc_packets dropped;
         if (p->type == IPC_EXITED && ipc_exited_decode(p->body, p->body_n, &m) == 0 && id_valid(m.id))
                 sandbox_vm_ended(r->app, m.id, m.what);
+        else if (p->type == IPC_PACKETS && ipc_packets_decode(p->body, p->body_n, &dropped) == 0 && id_valid(dropped.id))
+                egress_packets(r->app, &dropped);
         else
                 log_warn("cspace-rootd sent an unexpected \"%s\", ignoring", ipc_type_name(p->type));
 }

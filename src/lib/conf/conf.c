@@ -90,6 +90,7 @@ static const struct conf_key conf_keys[] = {
         { "audit", "sandbox", KIND_SIZE, AT(audit_sandbox_bytes), 64ULL << 10, 1ULL << 40, "64M", NULL },
         { "audit", "total", KIND_SIZE, AT(audit_total_bytes), 1ULL << 20, 1ULL << 44, "4G", NULL },
         { "audit", "keep", KIND_SECONDS, AT(audit_keep_s), 0, 10ULL * 365 * 86400, "7d", NULL },
+        { "audit", "packets", KIND_SECONDS, AT(audit_packets_s), 1, 86400, "60s", NULL },
 
         { "build", "timeout", KIND_SECONDS, AT(build_timeout_s), 10, 86400, "30m", NULL },
         { "build", "disk", KIND_SIZE, AT(build_disk_bytes), 64ULL << 20, 1ULL << 44, "8G", NULL },

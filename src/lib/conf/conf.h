@@ -66,6 +66,7 @@ struct conf {
         /* [audit] */
         uint64_t audit_sandbox_bytes;       /* kept of one sandbox */
         uint64_t audit_total_bytes;         /* kept of all */
+        uint64_t audit_packets_s;           /* how often what the namespaces dropped is recorded */
         uint64_t audit_keep_s;              /* after the sandbox is deleted */
         /* [build] */
         uint64_t build_timeout_s;

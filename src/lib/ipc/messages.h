@@ -177,6 +177,13 @@
         X(STR, id, ID_LEN)                                                   \
         X(STR, what, 15)            /* "warden", "vm" */
 
+/* Event from rootd: what a sandbox's namespace dropped since the last one about it. */
+#define IPC_PACKETS_FIELDS(X)                                                \
+        X(STR, id, ID_LEN)                                                   \
+        X(U64, spoofed, UINT64_MAX)     /* with another source than the sandbox's */ \
+        X(U64, not_carried, UINT64_MAX) /* neither TCP nor DNS */            \
+        X(U64, flooded, UINT64_MAX)     /* beyond the limits of connections */
+
 /* Generic empty answer. */
 #define IPC_OK_FIELDS(X)
 
@@ -380,7 +387,8 @@
         M(46, TOKEN, token)                      \
         M(47, PARK, park)                        \
         M(48, VARIANT_FREEZE, variant_freeze)    \
-        M(49, HELD, held)
+        M(49, HELD, held)                        \
+        M(50, PACKETS, packets)
 
 enum ipc_type {
         IPC_NONE = 0,

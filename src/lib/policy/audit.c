@@ -14,7 +14,7 @@
 
 #define TIME_MAX_MS 253402300799999 /* the year 9999 */
 
-static const char *const kind_names[] = { [AUDIT_DNS] = "dns", [AUDIT_CONNECT] = "connect", [AUDIT_REQUEST] = "request" };
+static const char *const kind_names[] = { [AUDIT_DNS] = "dns", [AUDIT_CONNECT] = "connect", [AUDIT_REQUEST] = "request", [AUDIT_PACKETS] = "packets" };
 static_assert(ARRAY_SIZE(kind_names) == N_AUDIT_KINDS);
 
 /* Record types that people ask for; others are "TYPE123" (RFC 3597). */
@@ -353,6 +353,9 @@ static void what_text(const struct audit *a, char *out, size_t cap) {
         case AUDIT_REQUEST:
                 snprintf(out, cap, "request  %s %s://%s%s%s", a->method, a->protocol == POLICY_TLS ? "https" : "http", a->host, port,
                          a->path);
+                break;
+        case AUDIT_PACKETS:
+                snprintf(out, cap, "packets");
                 break;
         case N_AUDIT_KINDS:
                 break;

@@ -2,7 +2,8 @@
 #pragma once
 
 /*
- * One record for each DNS query, connection and request: what was wanted, which rule said what, and why; as
+ * One record for each DNS query, connection and request: what was wanted, which rule said what, and why; and one a
+ * while for the packets of a kind that never became any of these. As
  * a line of JSON (stored, sent, shown by the API) and as a line for people.
  *
  * A secret can never be in it. There is no field for header fields, bodies or queries; audit_set_path() drops
@@ -25,8 +26,8 @@
 #define AUDIT_BINDING_MAX 64
 #define AUDIT_LINE_MAX 8192     /* a JSON line, with the line end */
 
-enum audit_kind { AUDIT_DNS = 0, AUDIT_CONNECT, AUDIT_REQUEST, N_AUDIT_KINDS };
-const char *audit_kind_name(enum audit_kind k); /* "dns", "connect", "request" */
+enum audit_kind { AUDIT_DNS = 0, AUDIT_CONNECT, AUDIT_REQUEST, AUDIT_PACKETS, N_AUDIT_KINDS };
+const char *audit_kind_name(enum audit_kind k); /* "dns", "connect", "request", "packets" */
 
 struct audit {
         int64_t time_ms;             /* Unix time of its beginning */

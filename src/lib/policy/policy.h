@@ -92,6 +92,9 @@ enum policy_reason {
         REASON_BINDING_EXPIRED,
         REASON_PLACEHOLDER,       /* a placeholder where it is not replaced */
         REASON_INTERNAL,          /* the gateway itself failed */
+        REASON_PACKET_SPOOFED,    /* with another source than the sandbox's */
+        REASON_PACKET_NOT_CARRIED, /* neither TCP nor DNS */
+        REASON_PACKET_FLOOD,      /* beyond the kernel's limits of connections */
         N_POLICY_REASONS
 };
 const char *policy_reason_name(enum policy_reason r); /* "rule", "no_rule", ... */

@@ -48,6 +48,9 @@ static const struct {
         [REASON_BINDING_EXPIRED] = { "binding_expired", "the binding of the credential for this request has expired" },
         [REASON_PLACEHOLDER] = { "placeholder", "the request has a credential's placeholder where it is not replaced" },
         [REASON_INTERNAL] = { "internal", "the gateway failed" },
+        [REASON_PACKET_SPOOFED] = { "packet_spoofed", "packets with another source than the sandbox's are dropped" },
+        [REASON_PACKET_NOT_CARRIED] = { "packet_not_carried", "nothing but TCP and DNS is carried" },
+        [REASON_PACKET_FLOOD] = { "packet_flood", "there are too many connections, or too many new ones at one time" },
 };
 static_assert(ARRAY_SIZE(reasons) == N_POLICY_REASONS);
 

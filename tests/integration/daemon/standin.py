@@ -15,6 +15,7 @@ A test steers it by JSON lines on RUN/standin.sock:
   {"silent": ID or null}               that sandbox's guest answers nothing more, or all do again
   {"written": N}                       when the disks were written to last, for USAGE
   {"drop": true}                       all connections from cspaced are cut
+  {"packets": {"id": ID, "spoofed": N, "not_carried": N, "flooded": N}}   event: its namespace dropped them
   {"unknown": ID}                      makes a placement nobody asked for
   {"state": true}                      what there is, and the requests seen
   {"commits": true}                    the images that were asked for
@@ -671,6 +672,9 @@ def steer(m):
     elif 'silent' in m:
         SILENT.clear()
         SILENT.update([m['silent']] if m['silent'] else [])
+    elif 'packets' in m:
+        for c in CLIENTS:
+            c.event('PACKETS', **m['packets'])
     elif 'vm_exit' in m:
         PLACED[m['vm_exit']].end(m.get('reason', 'the VM was killed'))
     elif 'warden_exit' in m:

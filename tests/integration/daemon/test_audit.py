@@ -174,6 +174,25 @@ def test_torn_line(ready):
     assert [r['path'] for r in records(ready, s['id'])] == ['/1', '/2']
 
 
+def test_packets_that_are_dropped(ready):
+    """A record for each reason, with how many; found by kind, reason and verdict; nothing for what nobody has."""
+    s = ready.create()['id']
+    ready.steer(packets={'id': s, 'spoofed': 2, 'not_carried': 1, 'flooded': 0})
+    found = until(lambda: len(records(ready, s, '?kind=packets')) == 2 and records(ready, s, '?kind=packets'), what='two records')
+    assert [{k: v for k, v in r.items() if k != 'time'} for r in found] == [
+        {'kind': 'packets', 'verdict': 'deny', 'rule': 'default', 'reason': 'packet_spoofed', 'sandbox': s, 'repeated': 1},
+        {'kind': 'packets', 'verdict': 'deny', 'rule': 'default', 'reason': 'packet_not_carried', 'sandbox': s}]
+    ready.steer(packets={'id': s, 'spoofed': 0, 'not_carried': 0, 'flooded': 2 ** 63})
+    r, = until(lambda: records(ready, s, '?reason=packet_flood&verdict=deny'), what='a record')
+    assert r['repeated'] == 2 ** 63 - 1
+    ready.steer(packets={'id': 'a' * 26, 'spoofed': 1, 'not_carried': 1, 'flooded': 1})
+    ready.steer(packets={'id': s, 'spoofed': 0, 'not_carried': 0, 'flooded': 0})
+    ready.steer(packets={'id': s, 'spoofed': 1, 'not_carried': 0, 'flooded': 0})
+    until(lambda: len(records(ready, s)) == 4, what='the last one')
+    assert not os.path.exists(folder(ready, 'a' * 26))
+    assert 'cspace_egress_total{kind="packets",verdict="deny"}' in ready.get('/metrics').body.decode()
+
+
 def test_gap_is_told(ready):
     s = ready.create()
     assert send(ready, s['id'], [line(1)], dropped=12) is None

@@ -195,6 +195,42 @@ def test_what_is_dropped_is_counted(placer, guest):
     assert after['forward_dropped'] == before['forward_dropped']
 
 
+def packets_event(placer):
+    while True:
+        name, m = placer.c.event()
+        if name == 'PACKETS':
+            return m
+
+
+def drop_some(guest, other_udp=1, spoofed=2):
+    dst = '93.184.216.34'
+    for _ in range(spoofed):
+        guest.send(ip(6, tcp(dst, 80, 2, src='10.200.0.9'), dst, src='10.200.0.9'))
+    for _ in range(other_udp):
+        guest.send(ip(17, udp(dst, 123, b'x'), dst))
+
+
+def test_what_is_dropped_is_told(placer):
+    """Every [audit] packets, and before the end; each packet once, by whatever way the placement ends and whoever was there to be told."""
+    placer.rootd.kill()
+    placer.rootd.start(conf='[audit]\npackets = 1s\n')
+    placer.c = placer.rootd.client()
+    ident, _ = placer.place()
+    runs(placer.rootd, ident)
+    guest = Guest(placer, ident)
+    drop_some(guest)
+    assert packets_event(placer) == {'id': ident, 'spoofed': 2, 'not_carried': 1, 'flooded': 0}
+    drop_some(guest, other_udp=3, spoofed=0)
+    assert packets_event(placer) == {'id': ident, 'spoofed': 0, 'not_carried': 3, 'flooded': 0}
+    placer.rootd.kill()
+    placer.rootd.start()  # every minute
+    placer.c = placer.rootd.client()
+    drop_some(guest, other_udp=0, spoofed=1)
+    seq = placer.c.send('REMOVE', id=ident)
+    placer.c.result(seq)
+    assert [m for name, m in placer.c.events if name == 'PACKETS'] == [{'id': ident, 'spoofed': 1, 'not_carried': 0, 'flooded': 0}]
+
+
 def packet(proto, payload, dst, src=GUEST, ttl=64, frag=0x4000, ident=7, options=b''):
     """As ip(), with what a header can have beside."""
     words = 5 + len(options) // 4

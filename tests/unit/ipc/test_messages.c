@@ -232,6 +232,7 @@ static const struct {
         { 47, "park", "U32 keep, " },
         { 48, "variant_freeze", NULL },
         { 49, "held", "U64 vm_us, U32 synced, " },
+        { 50, "packets", NULL },
 };
 
 static void numbers_and_fields_stay(void **state) {
