@@ -316,6 +316,7 @@ def stage_kvm(results):
     script = os.path.join(TOP, 'tests', 'kvm', 'run')
     if os.path.exists(script):
         one(results, 'kvm', 'kvm/template, create, exec, files and delete on KVM in an emulated machine', [script], 1500)
+        one(results, 'kvm', 'kvm/units of systemd after boot, kill, up and down', [script, '--systemd'], 1500)
 
 
 STAGES = {
