@@ -198,7 +198,6 @@ static void on_config(struct client *cl, struct ipc_packet *p) {
         }
         c->generation = m.generation;
         c->main_client = cl;
-        (void) snprintf(done.ca_pem, sizeof done.ca_pem, "%s", ca_pem(c->gw->ca));
         done.rules = (uint32_t) policy_n_rules(c->gw->policy);
         if (ipc_gw_configured_encode(&done, body, sizeof body, &n) < 0)
                 refuse(cl->conn, p, -EIO, "the answer cannot be written");

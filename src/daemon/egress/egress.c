@@ -368,10 +368,11 @@ const char *egress_ca(const struct sandbox *s) {
         struct ca *ca = NULL;
         if (!e || e->ca)
                 return e ? e->ca : NULL;
-        if (ca_new(e->seed, &ca, &err) < 0)
-                log_error("sandbox %s: its guest will trust nobody: %s", s->id, err.msg);
+        const char *pem = ca_new(e->seed, &ca, &err) < 0 ? NULL : ca_pem(ca, &err);
+        if (pem)
+                e->ca = strdup(pem);
         else
-                e->ca = strdup(ca_pem(ca));
+                log_error("sandbox %s: its guest will trust nobody: %s", s->id, err.msg);
         ca_free(ca);
         return e->ca;
 }

@@ -487,11 +487,10 @@ static const struct warden_handler warden_handler = { .on_event = on_event, .on_
 static char *some_ca(struct error *err) {
         uint8_t seed[CA_SEED_BYTES];
         struct ca *ca = NULL;
-        char *pem = NULL;
-        if (random_bytes(seed, sizeof seed) >= 0 && ca_new(seed, &ca, err) >= 0)
-                pem = strdup(ca_pem(ca));
+        const char *pem = random_bytes(seed, sizeof seed) < 0 || ca_new(seed, &ca, err) < 0 ? NULL : ca_pem(ca, err);
+        char *copy = pem ? strdup(pem) : NULL;
         ca_free(ca);
-        return pem;
+        return copy;
 }
 
 static int identify(struct making *m, struct error *err) {

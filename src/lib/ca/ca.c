@@ -36,7 +36,8 @@ struct leaf {
 TAILQ_HEAD(leaves, leaf);
 
 struct ca {
-        EVP_PKEY *key, *leaf_key;
+        uint8_t seed[CA_SEED_BYTES];
+        EVP_PKEY *key, *leaf_key; /* NULL, as cert and pem: not wanted yet */
         X509 *cert;
         char *pem;
         struct leaves leaves; /* most recently used first */
@@ -233,23 +234,8 @@ static struct leaf *add(struct ca *ca, const char *name, int64_t now_s) {
         return l;
 }
 
-int ca_use_leaf(struct ca *ca, const char *name, SSL *ssl, struct error *err) {
-        int64_t now_s = clock_real_ms() / 1000;
-        ERR_clear_error();
-        struct leaf *l = find(ca, name, now_s);
-        if (!l)
-                l = add(ca, name, now_s);
-        if (!l || SSL_use_certificate(ssl, l->cert) != 1 || SSL_use_PrivateKey(ssl, ca->leaf_key) != 1)
-                return fail(err);
-        return 0;
-}
-
 size_t ca_leaves(const struct ca *ca) {
         return ca->n;
-}
-
-const char *ca_pem(const struct ca *ca) {
-        return ca->pem;
 }
 
 static char *to_pem(X509 *c) {
@@ -263,17 +249,45 @@ static char *to_pem(X509 *c) {
         return pem;
 }
 
+static int make(struct ca *ca) {
+        if (ca->pem)
+                return 0;
+        if (!(ca->key = ca_key(ca->seed)) || !(ca->leaf_key = EVP_EC_gen("P-256")) ||
+            !(ca->cert = make_ca(ca->key, ca->seed)) || !(ca->pem = to_pem(ca->cert))) {
+                EVP_PKEY_free(STEAL(ca->key));
+                EVP_PKEY_free(STEAL(ca->leaf_key));
+                X509_free(STEAL(ca->cert));
+                return -EIO;
+        }
+        return 0;
+}
+
+const char *ca_pem(struct ca *ca, struct error *err) {
+        ERR_clear_error();
+        if (make(ca) < 0) {
+                (void) fail(err);
+                return NULL;
+        }
+        return ca->pem;
+}
+
+int ca_use_leaf(struct ca *ca, const char *name, SSL *ssl, struct error *err) {
+        int64_t now_s = clock_real_ms() / 1000;
+        ERR_clear_error();
+        struct leaf *l = make(ca) < 0 ? NULL : find(ca, name, now_s);
+        if (!l && ca->pem)
+                l = add(ca, name, now_s);
+        if (!l || SSL_use_certificate(ssl, l->cert) != 1 || SSL_use_PrivateKey(ssl, ca->leaf_key) != 1)
+                return fail(err);
+        return 0;
+}
+
 int ca_new(const uint8_t *seed, struct ca **ret, struct error *err) {
         struct ca *ca = calloc(1, sizeof *ca);
         if (!ca)
                 return error_set(err, -ENOMEM, "out of memory");
         TAILQ_INIT(&ca->leaves);
-        ERR_clear_error();
-        if (!(ca->key = ca_key(seed)) || !(ca->leaf_key = EVP_EC_gen("P-256")) ||
-            !(ca->cert = make_ca(ca->key, seed)) || !(ca->pem = to_pem(ca->cert))) {
-                ca_free(ca);
-                return fail(err);
-        }
+        memcpy(ca->seed, seed, sizeof ca->seed);
         *ret = ca;
         return 0;
 }
@@ -287,5 +301,6 @@ void ca_free(struct ca *ca) {
         EVP_PKEY_free(ca->leaf_key);
         X509_free(ca->cert);
         free(ca->pem);
+        OPENSSL_cleanse(ca->seed, sizeof ca->seed);
         free(ca);
 }

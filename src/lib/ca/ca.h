@@ -5,7 +5,8 @@
  * The sandbox's certificate authority. Its key is derived from a seed that cspaced keeps with the other
  * secrets, so that a gateway that was started again is the authority that the guest already trusts; it
  * is never written anywhere and the process cannot be dumped. Leaves share one key, are made for a name
- * at its first use, and are kept in a bounded cache.
+ * at its first use, and are kept in a bounded cache. Keys and certificate are made when one of them is wanted: the first thing that a
+ * process does with OpenSSL takes milliseconds, and most gateways never see TLS.
  */
 
 #include <openssl/ssl.h>
@@ -25,8 +26,8 @@ struct ca;
 int ca_new(const uint8_t *seed, struct ca **ret, struct error *err);
 void ca_free(struct ca *ca); /* NULL is fine */
 
-/* The certificate to trust, PEM; borrowed. */
-const char *ca_pem(const struct ca *ca);
+/* The certificate to trust, PEM; borrowed. NULL: it cannot be made. */
+const char *ca_pem(struct ca *ca, struct error *err);
 
 /* Makes ssl answer with a certificate for name: a canonical DNS name or an IPv4 address. */
 int ca_use_leaf(struct ca *ca, const char *name, SSL *ssl, struct error *err);

@@ -255,7 +255,7 @@
 #define IPC_GW_CONFIG_FIELDS(X) \
         X(U64, generation, UINT64_MAX) /* of cspaced's choice, told again by gw_state */
 #define IPC_GW_CONFIGURED_FIELDS(X)                                          \
-        X(STR, ca_pem, 8191)            /* what the guest has to trust */    \
+        X(STR, ca_pem, 8191)            /* of earlier gateways; empty */     \
         X(U32, rules, UINT32_MAX)
 
 /* A credential's secret is another one now (renewed, rotated), or not to be used any more. Answer: ok, when the old

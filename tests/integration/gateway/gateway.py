@@ -21,7 +21,9 @@ import wire  # noqa: E402
 ID = 'abcdefghijklmnopqrstuvwxyz'
 SEED = base64.b64encode(bytes(range(32))).decode()
 UID = 61801
-BINARY = os.path.join(os.environ.get('CSPACE_BUILD', os.path.join(lab_module.TOP, 'build')), 'src/gateway/cspace-gateway')
+BUILD = os.environ.get('CSPACE_BUILD', os.path.join(lab_module.TOP, 'build'))
+BINARY = os.path.join(BUILD, 'src/gateway/cspace-gateway')
+CA_PEM = os.path.join(BUILD, 'tests/integration/gateway/capem')
 
 
 class ConfigError(Exception):
@@ -153,7 +155,7 @@ class Gateway:
             os.close(fd)
         self.ca = self.lab.path('sandbox-ca.crt')
         with open(self.ca, 'w', encoding='ascii') as f:
-            f.write(answer['ca_pem'])
+            subprocess.run([CA_PEM, config['ca_seed']], stdout=f, check=True)
         return answer
 
     def query(self):
