@@ -219,7 +219,9 @@ static void move_body(void *arg, struct http_x *x, struct buf *body) {
 
 struct fs_put {
         char path[PATH_MAX];
-        bool has_mode, set_id;
+        bool has_mode;
+        struct tar_unpack_how how;
+        char *as; /* how.as */
         mode_t mode;
         int fd;
         bool created;
@@ -271,7 +273,7 @@ static void file_answer(void *ctx, struct http_x *x, int r, const struct error *
 
 static int tar_begin(struct fs_put *p, struct error *err) {
         int r = p->unpack ? 0 : fsop_mkdirs(p->path, NULL, err);
-        return r == 0 && !p->unpack ? tar_unpack_open(p->path, p->set_id, &p->unpack, err) : r;
+        return r == 0 && !p->unpack ? tar_unpack_open(p->path, &p->how, &p->unpack, err) : r;
 }
 
 static int tar_consume(void *ctx, const uint8_t *data, size_t n, struct error *err) {
@@ -305,6 +307,7 @@ static void put_release(void *ctx) {
         struct fs_put *p = ctx;
         fd_close(p->fd);
         tar_unpack_free(p->unpack);
+        free(p->as);
         free(p);
 }
 
@@ -317,6 +320,10 @@ static int parse_mode(const char *text, mode_t *ret) {
         return 0;
 }
 
+static bool is_name(const char *s) {
+        return s[0] && !strchr(s, '/') && !str_eq(s, ".") && !str_eq(s, "..") && strlen(s) <= NAME_MAX;
+}
+
 static void put(struct agent *a, struct http_x *x) {
         static const struct upload_ops file_ops = {
                 .consume = file_consume, .finish = file_finish, .discard = file_discard, .answer = file_answer,
@@ -326,7 +333,7 @@ static void put(struct agent *a, struct http_x *x) {
                 .consume = tar_consume, .finish = tar_finish, .discard = tar_discard, .answer = tar_answer,
                 .release = put_release
         };
-        _cleanup_free_ char *mode = NULL;
+        _cleanup_free_ char *mode = NULL, *as = NULL;
         const char *coding = http1_get(http_x_head(x), "Content-Encoding");
         struct user u;
         struct fs_put *p = calloc(1, sizeof *p);
@@ -344,9 +351,13 @@ static void put(struct agent *a, struct http_x *x) {
         } else if (api_query(x, "mode", &mode) == 1 && parse_mode(mode, &p->mode) < 0) {
                 free(p);
                 api_fail(x, 400, "invalid_argument", "\"mode\" must be octal permissions");
+        } else if (api_query(x, "as", &as) == 1 && !is_name(as)) {
+                free(p);
+                api_fail(x, 400, "invalid_argument", "\"as\" must be a name in the folder");
         } else {
                 p->has_mode = mode != NULL;
-                p->set_id = u.uid == 0;
+                p->as = STEAL(as);
+                p->how = (struct tar_unpack_how){ .set_id = u.uid == 0, .owner = query_flag(x, "owner"), .as = p->as };
                 upload_start(a, x, &u, gzip, query_flag(x, "tar") ? &tar_ops : &file_ops, p);
         }
 }

@@ -24,13 +24,15 @@ struct made_link {
 struct made_dir {
         char *path;
         mode_t mode;
+        uid_t uid;
+        gid_t gid;
         struct timespec mtime;
 };
 
 struct tar_unpack {
         struct tar_reader *reader;
         int root;
-        bool set_id;
+        struct tar_unpack_how how;
         struct tar_unpack_result result;
         /* the folder of the last member */
         int parent;
@@ -40,6 +42,8 @@ struct tar_unpack {
         char base[NAME_MAX + 1];
         struct timespec mtime;
         mode_t mode;
+        uid_t uid;
+        gid_t gid;
         struct made_link *links; /* open addressing, power of two */
         size_t n_links, links_cap;
         struct made_dir *dirs;
@@ -114,7 +118,7 @@ static int split_name(const char *name, char dir[PATH_MAX], char base[NAME_MAX +
         return 0;
 }
 
-static int remember_dir(struct tar_unpack *u, const char *path, mode_t mode, struct timespec mtime, struct error *err) {
+static int remember_dir(struct tar_unpack *u, const char *path, struct error *err) {
         if (u->n_dirs >= TAR_UNPACK_REMEMBER_MAX)
                 return error_set(err, -ENOBUFS, "the archive has more than %u folders", TAR_UNPACK_REMEMBER_MAX);
         if (u->n_dirs == u->dirs_cap) {
@@ -128,7 +132,7 @@ static int remember_dir(struct tar_unpack *u, const char *path, mode_t mode, str
         char *copy = strdup(path);
         if (!copy)
                 return error_set(err, -ENOMEM, "out of memory");
-        u->dirs[u->n_dirs++] = (struct made_dir){ .path = copy, .mode = mode, .mtime = mtime };
+        u->dirs[u->n_dirs++] = (struct made_dir){ .path = copy, .mode = u->mode, .uid = u->uid, .gid = u->gid, .mtime = u->mtime };
         return 0;
 }
 
@@ -149,6 +153,8 @@ static int step(struct tar_unpack *u, int dirfd, const char *part, bool make, st
                 return error_errno(err, e, "cannot enter folder '%s'", part);
         if (is_made_link(u, &st))
                 return error_set(err, -ELOOP, "a member's name leads through '%s', a link of the same archive", part);
+        if (u->how.owner) /* what is given away there might be anybody's */
+                return error_set(err, -ELOOP, "a member's name leads through '%s', a link", part);
         fd = openat(dirfd, part, flags);
         return fd < 0 ? error_errno(err, errno, "cannot enter folder '%s'", part) : fd;
 }
@@ -194,7 +200,18 @@ static int clear_way(struct tar_unpack *u, const char *name, struct error *err) 
         return error_errno(err, errno == EISDIR || errno == EPERM ? EISDIR : errno, "cannot replace '%.200s'", name);
 }
 
+/* A link that is in a folder's way. */
+static int replace_link(struct tar_unpack *u, const char *name, struct error *err) {
+        struct stat st;
+        if (fstatat(u->parent, u->base, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISLNK(st.st_mode))
+                return 0;
+        return clear_way(u, name, err);
+}
+
 static int make_dir(struct tar_unpack *u, const struct tar_entry *e, const char *dir, struct error *err) {
+        int cleared = u->how.owner ? replace_link(u, e->name, err) : 0;
+        if (cleared < 0)
+                return cleared;
         if (mkdirat(u->parent, u->base, 0700) < 0) {
                 int r = errno;
                 struct stat st;
@@ -202,9 +219,10 @@ static int make_dir(struct tar_unpack *u, const struct tar_entry *e, const char 
                         return error_errno(err, r, "cannot make folder '%.200s'", e->name);
                 if (fstatat(u->parent, u->base, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(st.st_mode) && is_made_link(u, &st))
                         return error_set(err, -ELOOP, "folder '%.200s' is a link of the same archive", e->name);
-                if (fstatat(u->parent, u->base, &st, 0) == 0 && S_ISDIR(st.st_mode))
+                if (fstatat(u->parent, u->base, &st, u->how.owner ? AT_SYMLINK_NOFOLLOW : 0) < 0 || !S_ISDIR(st.st_mode))
+                        return error_set(err, -ENOTDIR, "'%.200s' is there already and is no folder", e->name);
+                if (!u->how.owner)
                         return 0; /* it was there: it stays as it is */
-                return error_set(err, -ENOTDIR, "'%.200s' is there already and is no folder", e->name);
         }
         char path[2 * PATH_MAX];
         (void) str_copy(path, sizeof path, dir);
@@ -212,7 +230,14 @@ static int make_dir(struct tar_unpack *u, const struct tar_entry *e, const char 
         if (n > 0)
                 path[n++] = '/';
         (void) str_copy(path + n, sizeof path - n, u->base);
-        return remember_dir(u, path, u->mode, u->mtime, err);
+        return remember_dir(u, path, err);
+}
+
+/* What was just made as u->base, to its owner. */
+static int give_away(const struct tar_unpack *u, const char *name, struct error *err) {
+        if (u->how.owner && fchownat(u->parent, u->base, u->uid, u->gid, AT_SYMLINK_NOFOLLOW) < 0)
+                return error_errno(err, errno, "cannot set the owner of '%.200s'", name);
+        return 0;
 }
 
 static int make_symlink(struct tar_unpack *u, const struct tar_entry *e, struct error *err) {
@@ -221,6 +246,9 @@ static int make_symlink(struct tar_unpack *u, const struct tar_entry *e, struct 
                 return r;
         if (symlinkat(e->link, u->parent, u->base) < 0)
                 return error_errno(err, errno, "cannot make link '%.200s'", e->name);
+        r = give_away(u, e->name, err);
+        if (r < 0)
+                return r;
         struct timespec times[2] = { { .tv_nsec = UTIME_OMIT }, u->mtime };
         (void) utimensat(u->parent, u->base, times, AT_SYMLINK_NOFOLLOW);
         return remember_link(u, u->parent, u->base, err);
@@ -264,10 +292,18 @@ static int begin(struct tar_unpack *u, const struct tar_entry *e, struct error *
         if (++u->result.entries > TAR_UNPACK_ENTRIES_MAX)
                 return error_set(err, -ENOBUFS, "the archive has more than %u members", TAR_UNPACK_ENTRIES_MAX);
         int r = split_name(e->name, dir, u->base, err);
-        if (r < 0 || !u->base[0])
-                return r; /* "./": the folder itself */
-        u->mode = e->mode & (u->set_id ? 07777 : 01777);
+        if (r < 0)
+                return r;
+        u->mode = e->mode & (u->how.set_id ? 07777 : 01777);
+        if (u->how.owner && (e->uid >= UINT32_MAX || e->gid >= UINT32_MAX))
+                return error_set(err, -EINVAL, "member '%.200s' has an owner that nobody can be", e->name);
+        u->uid = (uid_t) e->uid;
+        u->gid = (gid_t) e->gid;
         u->mtime = (struct timespec){ .tv_sec = e->mtime_s, .tv_nsec = e->mtime_ns };
+        if (!u->base[0]) /* "./": the folder itself */
+                return u->how.owner && e->type == TAR_DIR ? remember_dir(u, "", err) : 0;
+        if (u->how.as && !dir[0])
+                (void) str_copy(u->base, sizeof u->base, u->how.as);
         r = enter(u, dir, err);
         if (r < 0)
                 return r;
@@ -284,7 +320,7 @@ static int begin(struct tar_unpack *u, const struct tar_entry *e, struct error *
                 r = clear_way(u, e->name, err);
                 if (r == 0 && mkfifoat(u->parent, u->base, u->mode & 0777) < 0)
                         r = error_errno(err, errno, "cannot make pipe '%.200s'", e->name);
-                return r;
+                return r < 0 ? r : give_away(u, e->name, err);
         case TAR_CHARDEV:
         case TAR_BLOCKDEV:
         case TAR_OTHER:
@@ -305,7 +341,9 @@ static int end_file(struct tar_unpack *u, struct error *err) {
         if (u->file < 0)
                 return 0;
         struct timespec times[2] = { { .tv_nsec = UTIME_OMIT }, u->mtime };
-        int r = fchmod(u->file, u->mode) < 0 ? error_errno(err, errno, "cannot set the mode of '%s'", u->base) : 0;
+        int r = give_away(u, u->base, err);
+        if (r == 0 && fchmod(u->file, u->mode) < 0) /* after the owner, which takes set-id bits away */
+                r = error_errno(err, errno, "cannot set the mode of '%s'", u->base);
         (void) futimens(u->file, times);
         if (close(fd_steal(&u->file)) < 0 && r == 0)
                 r = error_errno(err, errno, "cannot write '%s'", u->base);
@@ -354,8 +392,9 @@ int tar_unpack_finish(struct tar_unpack *u, struct tar_unpack_result *ret, struc
                 if (fd >= 0) {
                         struct timespec times[2] = { { .tv_nsec = UTIME_OMIT }, d->mtime };
                         (void) snprintf(self, sizeof self, "/proc/self/fd/%d", fd);
+                        if (!u->how.owner || chown(self, d->uid, d->gid) == 0)
+                                (void) chmod(self, d->mode);
                         (void) utimensat(AT_FDCWD, self, times, 0);
-                        (void) chmod(self, d->mode);
                         fd_close(fd);
                 }
                 free(d->path);
@@ -364,13 +403,13 @@ int tar_unpack_finish(struct tar_unpack *u, struct tar_unpack_result *ret, struc
         return 0;
 }
 
-int tar_unpack_open(const char *dir, bool set_id, struct tar_unpack **ret, struct error *err) {
+int tar_unpack_open(const char *dir, const struct tar_unpack_how *how, struct tar_unpack **ret, struct error *err) {
         struct tar_unpack *u = calloc(1, sizeof *u);
         if (!u || !(u->reader = tar_reader_new())) {
                 free(u);
                 return error_set(err, -ENOMEM, "out of memory");
         }
-        u->set_id = set_id;
+        u->how = *how;
         u->parent = u->file = -EBADF;
         u->root = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
         if (u->root < 0) {

@@ -23,8 +23,15 @@ struct tar_unpack_result {
 };
 
 struct tar_unpack;
-/* set_id: set-uid and set-gid bits are taken over. */
-int tar_unpack_open(const char *dir, bool set_id, struct tar_unpack **ret, struct error *err);
+struct tar_unpack_how {
+        bool set_id; /* set-uid and set-gid bits are taken over */
+        /* As it was: owner and group are the archive's too (which takes root), and folders that are there already, `dir` among
+         * them where the archive has it, become what they are in it. No link below `dir` is followed then; one in the way of a
+         * folder is replaced. */
+        bool owner;
+        const char *as; /* NULL, or the name in `dir` of what the archive has right at its top; borrowed */
+};
+int tar_unpack_open(const char *dir, const struct tar_unpack_how *how, struct tar_unpack **ret, struct error *err);
 int tar_unpack_write(struct tar_unpack *u, const uint8_t *data, size_t n, struct error *err);
 /* The stream has ended. -EPROTO: before the archive had. */
 int tar_unpack_finish(struct tar_unpack *u, struct tar_unpack_result *ret, struct error *err);

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* cat and restore-file: files out of a sandbox's disk, as it is or as a checkpoint has it. */
+/*
+ * cat and restore-file: files out of a sandbox's disk, as it is or as a checkpoint has it. What restore-file brings back, a file or
+ * a folder, comes as a tar stream, which the sandbox's agent unpacks; here nobody looks into it.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,10 +22,11 @@
 
 static const char *user;
 
-static int open_file(struct client *c, const char *sandbox, const char *at, const char *path, struct xfer **ret,
+/* what: "file" or "tree" */
+static int open_file(struct client *c, const char *what, const char *sandbox, const char *at, const char *path, struct xfer **ret,
                      struct api_error *e) {
         _cleanup_free_ char *id = client_escape(sandbox), *when = client_escape(at), *p = client_escape(path);
-        _cleanup_free_ char *target = mem_printf("/v1/sandboxes/%s/history/file?at=%s&path=%s", id, when, p);
+        _cleanup_free_ char *target = mem_printf("/v1/sandboxes/%s/history/%s?at=%s&path=%s", id, what, when, p);
         struct xfer *x = NULL;
 
         if (xfer_open(c, "GET", target, NULL, 0, &x, e) < 0)
@@ -61,7 +65,7 @@ static int cat_one(struct client *c, const char *sandbox, const char *at, const 
         const uint8_t *data;
         ssize_t n;
 
-        if (open_file(c, sandbox, at, path, &x, &e) < 0)
+        if (open_file(c, "file", sandbox, at, path, &x, &e) < 0)
                 return api_error_print(&e);
         while ((n = xfer_read(x, &data, &e)) > 0)
                 if (fwrite(data, 1, (size_t) n, stdout) != (size_t) n)
@@ -101,41 +105,76 @@ static char *destination(const struct remote *r, const char *path, const char *d
         return st.type == REMOTE_DIR || dest[strlen(dest) - 1] == '/' ? copy_join(dest, name) : mem_dup(dest);
 }
 
-static int transfer(const struct remote *r, struct xfer *from, const char *dest, uint64_t *ret_bytes, struct api_error *e) {
-        const char *mode = xfer_header(from, "X-File-Mode"), *length = xfer_header(from, "Content-Length");
-        _cleanup_free_ char *query = mode && strspn(mode, "01234567") == strlen(mode) ? mem_printf("mode=%s", mode) : NULL;
-        uint64_t bytes = 0, sent = 0;
+/* Where it goes in the sandbox: into the folder `dir`, under `as`, or as that folder itself (NULL). */
+struct target {
+        char *dest, *dir, *as;
+};
+
+static void target_done(struct target *t) {
+        free(t->dest);
+        free(t->dir);
+        free(t->as);
+}
+
+static int find_target(const struct remote *r, const char *path, const char *dest, bool folder, struct target *ret, struct api_error *e) {
+        ret->dest = dest ? destination(r, path, dest, e) : mem_dup(path);
+        if (!ret->dest)
+                return -1;
+        if (folder) {
+                ret->dir = mem_dup(ret->dest);
+                return 0;
+        }
+        size_t n = strlen(ret->dest);
+        while (n > 1 && ret->dest[n - 1] == '/')
+                n--;
+        _cleanup_free_ char *clean = mem_ndup(ret->dest, n);
+        const char *slash = strrchr(clean, '/');
+        ret->as = mem_dup(slash ? slash + 1 : clean);
+        ret->dir = !slash ? mem_dup(".") : slash == clean ? mem_dup("/") : mem_ndup(clean, (size_t) (slash - clean));
+        return 0;
+}
+
+static int transfer(const struct remote *r, struct xfer *from, const struct target *t, json_t **ret_answer, struct api_error *e) {
+        _cleanup_free_ char *as = t->as ? client_escape(t->as) : NULL;
+        /* Whoever is not root can give nothing away. */
+        bool owner = !r->user || str_eq(r->user, "root");
+        _cleanup_free_ char *query = mem_printf("tar=1%s%s%s", owner ? "&owner=1" : "", as ? "&as=" : "", as ? as : "");
         const uint8_t *data;
         struct xfer *to = NULL;
-        json_t *answer = NULL;
         ssize_t n = 0;
 
-        if (!length || str_to_u64(length, INT64_MAX, &bytes) < 0)
-                return api_error_set(e, "protocol", "the file came without its length");
-        int rc = remote_put(r, dest, query, (int64_t) bytes, &to, e);
-        while (rc == 0 && (n = xfer_read(from, &data, e)) > 0) {
+        int rc = remote_put(r, t->dir, query, -1, &to, e);
+        while (rc == 0 && (n = xfer_read(from, &data, e)) > 0)
                 rc = xfer_write(to, data, (size_t) n, e);
-                sent += (uint64_t) n;
-        }
-        if (rc == 0 && n == 0 && sent == bytes)
+        if (rc == 0 && n == 0)
                 rc = xfer_finish(to, e);
         else
                 rc = -1;
         if (rc == 0)
-                (void) xfer_read_json(to, &answer, e);
-        json_decref(answer);
-        xfer_free(to); /* what is not finished is not written */
-        *ret_bytes = bytes;
+                rc = xfer_read_json(to, ret_answer, e);
+        xfer_free(to); /* an archive that breaks off is told as an error */
         return rc;
+}
+
+static void tell_restored(const struct target *t, const json_t *answer) {
+        json_int_t skipped = json_integer_value(json_object_get(answer, "skipped"));
+        if (skipped > 0)
+                cli_note("%lld devices and the like were left out", (long long) skipped);
+        if (!cli()->json)
+                return;
+        _cleanup_json_ json_t *j = json_pack("{s:s, s:I, s:I}", "path", t->dest, "bytes", json_integer_value(json_object_get(answer, "bytes")),
+                                             "entries", json_integer_value(json_object_get(answer, "entries")));
+        output_json(j);
 }
 
 static int run_restore(int argc, char **argv) {
         const char *path = argv[2];
         struct error err = ERROR_INIT;
         struct remote r = { .sandbox = argv[0], .user = user };
+        _cleanup_(target_done) struct target t = { .dest = NULL };
+        _cleanup_json_ json_t *answer = NULL;
         struct api_error e;
         struct xfer *x = NULL;
-        uint64_t bytes = 0;
 
         if (path[0] != '/')
                 return cli_usage("\"%s\" is not an absolute path", path);
@@ -143,16 +182,17 @@ static int run_restore(int argc, char **argv) {
                 return cli_usage("the destination is empty");
         if (client_new(&r.client, &err) < 0)
                 return cli_fail_err(&err);
-        _cleanup_free_ char *dest = destination(&r, path, argc > 3 ? argv[3] : path, &e);
-        int rc = dest ? open_file(r.client, argv[0], argv[1], path, &x, &e) : -1;
+        int rc = open_file(r.client, "tree", argv[0], argv[1], path, &x, &e);
+        if (rc == 0) {
+                const char *type = xfer_header(x, "X-File-Type");
+                rc = find_target(&r, path, argc > 3 ? argv[3] : NULL, type && str_eq(type, "directory"), &t, &e);
+        }
         if (rc == 0)
-                rc = transfer(&r, x, dest, &bytes, &e);
+                rc = transfer(&r, x, &t, &answer, &e);
         if (rc < 0)
                 rc = api_error_print(&e);
-        else if (cli()->json) {
-                _cleanup_json_ json_t *j = json_pack("{s:s, s:I}", "path", dest, "bytes", (json_int_t) bytes);
-                output_json(j);
-        }
+        else
+                tell_restored(&t, answer);
         xfer_free(x);
         client_free(r.client);
         return rc;
@@ -162,7 +202,7 @@ static int run_restore(int argc, char **argv) {
 
 static const struct opt no_opts[] = { OPT_END };
 static const struct opt restore_opts[] = {
-        { "user", 'u', OPT_STRING, &user, "USER", "User in the sandbox who owns what is written (root).", COMPLETE_NONE, 0, 0 },
+        { "user", 'u', OPT_STRING, &user, "USER", "User in the sandbox who writes it; who is not root owns it then (root).", COMPLETE_NONE, 0, 0 },
         OPT_END,
 };
 
@@ -185,9 +225,12 @@ const struct command command_cat = {
 const struct command command_restore_file = {
         .name = "restore-file",
         .synopsis = "[OPTION...] SANDBOX CHECKPOINT PATH [DESTINATION]",
-        .summary = "Put a file of a checkpoint back into a running sandbox.",
-        .details = "To where it was, or to DESTINATION, a folder or a name. Its permissions come with it.\n"
-                   "\"template\" stands for what the sandbox was created with.",
+        .summary = "Put a file or folder of a checkpoint back into a running sandbox.",
+        .details = "To where it was, or to DESTINATION, a folder or a name. Owner, permissions and times come with it; of a\n"
+                   "folder all that is in it comes back, and what it has besides by now stays. A link comes back as a link.\n"
+                   "\"template\" stands for what the sandbox was created with.\n\n"
+                   "  cspace restore-file SANDBOX before-upgrade /etc\n"
+                   "  cspace restore-file SANDBOX before-upgrade /home/user/notes /tmp",
         .opts = restore_opts,
         .min_args = 3,
         .max_args = 4,

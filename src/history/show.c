@@ -64,7 +64,11 @@ int show_extract(struct hfs *fs, const struct options *o, struct output *out, st
         _cleanup_free_ struct hpath *p = NULL;
 
         int r = resolve(fs, o, &p, err);
-        if (r == 0)
-                r = header(fs, p, "tar", out, err);
+        if (r < 0)
+                return r;
+        const unsigned type = p->inode.l.i_mode & S_IFMT;
+        if (type != S_IFDIR && type != S_IFREG && type != S_IFLNK && type != S_IFIFO)
+                return error_set(err, -EINVAL, "\"%s\" is a %s, which has no place in an archive", o->path, hinode_type(&p->inode));
+        r = header(fs, p, "tar", out, err);
         return r < 0 ? r : extract_tree(fs, p, o->max_bytes, out, err);
 }

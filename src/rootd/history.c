@@ -124,7 +124,7 @@ static int check(const struct ipc_history *m, struct error *err) {
         bool diff = str_eq(m->verb, "diff");
         if (!id_valid(m->id) || !digest_valid(m->digest) || !variant_valid(m->variant))
                 return error_set(err, -EINVAL, "\"%s\" is not a sandbox, or its template is none", m->id);
-        if (!diff && !str_eq(m->verb, "stat") && !str_eq(m->verb, "cat"))
+        if (!diff && !str_eq(m->verb, "stat") && !str_eq(m->verb, "cat") && !str_eq(m->verb, "extract"))
                 return error_set(err, -EINVAL, "\"%s\" is no question about an image", m->verb);
         if (!image_valid(m->from) || (diff ? !image_valid(m->to) : m->to[0] != '\0'))
                 return error_set(err, -EINVAL, "\"%s\" or \"%s\" is not an image", m->from, m->to);
@@ -136,9 +136,9 @@ static int check(const struct ipc_history *m, struct error *err) {
 /* Takes e. */
 static int spawn(struct errand *e, const struct ipc_history *m, const struct images *images, struct error *err) {
         struct ipc_history own = *m; /* argv is not const */
-        char program[CONF_STR_MAX + 32], limit[16], bytes[24], diff[] = "diff", stat_[] = "stat", cat[] = "cat";
-        bool is_diff = str_eq(m->verb, "diff"), is_cat = str_eq(m->verb, "cat");
-        char *argv[HISTORY_ARGS_MAX] = { program, is_diff ? diff : is_cat ? cat : stat_ };
+        char program[CONF_STR_MAX + 32], limit[16], bytes[24], *verb = own.verb;
+        bool is_diff = str_eq(m->verb, "diff"), is_tree = str_eq(m->verb, "extract"), is_cat = str_eq(m->verb, "cat");
+        char *argv[HISTORY_ARGS_MAX] = { program, verb };
         size_t n = 2;
         if (conf_libexec_path(&e->rootd->opt.conf, "cspace-history", program, sizeof program) < 0) {
                 errand_drop(e);
@@ -153,7 +153,8 @@ static int spawn(struct errand *e, const struct ipc_history *m, const struct ima
                         { !is_diff, (char[]){ "--path" }, own.path },
                         { is_diff && m->cursor[0], (char[]){ "--cursor" }, own.cursor },
                         { is_diff && m->count, (char[]){ "--limit" }, limit },
-                        { is_cat && m->max_bytes, (char[]){ "--max-bytes" }, bytes },
+                        { is_tree, (char[]){ "--no-follow" }, NULL },
+                        { (is_cat || is_tree) && m->max_bytes, (char[]){ "--max-bytes" }, bytes },
                         { is_diff && m->patch, (char[]){ "--patch" }, NULL } };
         for (size_t i = 0; i < ARRAY_SIZE(options); i++) {
                 if (!options[i].given)

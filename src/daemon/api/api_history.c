@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* /v1/sandboxes/{id}/diff and /history/file: what changed on a sandbox's disk, and files as they are or were. */
+/* /v1/sandboxes/{id}/diff, /history/file and /history/tree: what changed on a sandbox's disk, and files as they are or were. */
 
 #include <errno.h>
 #include <inttypes.h>
@@ -184,17 +184,30 @@ static void download_on_change(void *arg, json_t *change) {
         (void) change;
 }
 
+/* One of ours: what the program says is a guest's. */
+static const char *type_of(const json_t *file) {
+        static const char *const known[] = { "file", "directory", "symlink" };
+        const char *type = json_string_value(json_object_get(file, "type"));
+        for (size_t i = 0; type && i < ARRAY_SIZE(known); i++)
+                if (str_eq(type, known[i]))
+                        return known[i];
+        return "other";
+}
+
 static void download_on_file(void *arg, const json_t *file, uint64_t size) {
         struct download *d = arg;
         char mode[16];
+        bool tree = size == HISTORY_NO_SIZE;
         (void) snprintf(mode, sizeof mode, "%04o", (unsigned) json_integer_value(json_object_get(file, "mode")));
-        const struct http_header h[] = { { "Content-Type", "application/octet-stream" }, { "X-File-Mode", mode } };
+        const struct http_header h[] = { { "Content-Type", tree ? "application/x-tar" : "application/octet-stream" },
+                                         { "X-File-Mode", mode },
+                                         { "X-File-Type", type_of(file) } };
         struct api_req *r = STEAL(d->r);
         r->on_gone = NULL;
         d->x = api_take(r);
         http_x_set_ops(d->x, &download_ops, d);
         api_req_unref(r);
-        if (http_x_start(d->x, 200, h, ARRAY_SIZE(h), (int64_t) size) < 0)
+        if (http_x_start(d->x, 200, h, ARRAY_SIZE(h), tree ? -1 : (int64_t) size) < 0)
                 http_x_abort(d->x);
 }
 
@@ -219,11 +232,11 @@ static void download_on_end(void *arg, int err, enum api_code code, const struct
         }
 }
 
-static void file(struct api_req *r) {
+static void send_out(struct api_req *r, bool tree) {
         static const struct history_handler handler = { download_on_change, download_on_file, download_on_bytes,
                                                         download_on_end };
         _cleanup_free_ char *path = NULL;
-        struct history_question q = { .cursor = "" };
+        struct history_question q = { .cursor = "", .tree = tree };
         struct error e = ERROR_INIT;
         struct sandbox *s = find(r);
         if (!s || place_of(r, s, "at", "now", q.from) < 0 || path_of(r, "path", NULL, &path) < 0)
@@ -245,8 +258,17 @@ static void file(struct api_req *r) {
         r->on_gone = download_on_gone;
 }
 
+static void file(struct api_req *r) {
+        send_out(r, false);
+}
+
+static void tree(struct api_req *r) {
+        send_out(r, true);
+}
+
 const struct api_route history_routes[] = {
         { "GET", "/v1/sandboxes/{id}/diff", diff, API_BODY_NONE, API_FLAG_SETTLED },
         { "GET", "/v1/sandboxes/{id}/history/file", file, API_BODY_NONE, API_FLAG_SETTLED },
+        { "GET", "/v1/sandboxes/{id}/history/tree", tree, API_BODY_NONE, API_FLAG_SETTLED },
 };
 const size_t history_routes_n = ARRAY_SIZE(history_routes);

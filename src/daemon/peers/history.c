@@ -5,7 +5,7 @@
  *   ASK    HISTORY to cspace-rootd; the answer has a descriptor
  *   LINES  of a diff all, of a file one
  *   BYTES  of the file. The last of them are held back until the end of file has come: a failure in their midst puts a
- *          line there, which must not pass for the file's end
+ *          line there, which must not pass for the file's end. A tree's length nobody knows before: its end is that of an archive
  */
 #include "history.h"
 
@@ -29,6 +29,8 @@
 #include "warden.h"
 
 #define ASK_TIMEOUT_MS 30000
+#define TAR_BLOCK 512
+#define TAR_END (2 * TAR_BLOCK) /* zeros */
 
 enum step { STEP_SYNC, STEP_THAW, STEP_ASK, STEP_LINES, STEP_BYTES, STEP_OVER };
 
@@ -134,12 +136,12 @@ static void one_line(struct history *h, const void *data, size_t n) {
         } else if (h->seen > HISTORY_ANSWER_MAX) {
                 fail(h, API_HISTORY_LIMIT, -EFBIG, "the answer is too long: ask for fewer changes at a time, or without patches");
         } else if (kind == HISTORY_FILE && !h->q.diff) {
-                h->left = (uint64_t) json_integer_value(json_object_get(j, "size"));
+                h->left = h->q.tree ? HISTORY_STREAM_MAX : (uint64_t) json_integer_value(json_object_get(j, "size"));
                 h->step = STEP_BYTES;
-                if (h->left > HISTORY_FILE_MAX)
+                if (!h->q.tree && h->left > HISTORY_FILE_MAX)
                         fail(h, API_HISTORY_LIMIT, -EFBIG, "the file is too large");
                 else
-                        h->handler->on_file(h->arg, j, h->left);
+                        h->handler->on_file(h->arg, j, h->q.tree ? HISTORY_NO_SIZE : h->left);
         } else if (kind == HISTORY_CHANGE && h->q.diff && !h->end) {
                 h->handler->on_change(h->arg, j);
         } else if (kind == HISTORY_END && h->q.diff && !h->end) {
@@ -149,10 +151,18 @@ static void one_line(struct history *h, const void *data, size_t n) {
         }
 }
 
-/* Gives the held back bytes but the last one of the file. */
+static size_t held_back(const struct history *h) {
+        if (h->eof)
+                return 0;
+        if (h->q.tree)
+                return h->line.len < TAR_END ? h->line.len : TAR_END;
+        return h->left == 0;
+}
+
+/* Gives what is there, but the last byte of a file, and what may be the end of an archive. */
 static void give(struct history *h) {
         while (h->step == STEP_BYTES && h->line.len > 0) {
-                size_t n = h->line.len - (h->left == 0 && !h->eof);
+                size_t n = h->line.len - held_back(h);
                 if (n == 0)
                         return;
                 if (h->handler->on_bytes(h->arg, buf_data(&h->line), n) == -ENOBUFS) {
@@ -167,7 +177,8 @@ static void give(struct history *h) {
 
 static size_t take_bytes(struct history *h, const uint8_t *data, size_t n) {
         if (n > h->left) {
-                fail(h, API_HISTORY_FAILED, -EPROTO, "the file could not be read to its end");
+                fail(h, h->q.tree ? API_HISTORY_LIMIT : API_HISTORY_FAILED, -EPROTO,
+                     h->q.tree ? "the archive is too large" : "the file could not be read to its end");
                 return 0;
         }
         h->left -= n;
@@ -214,10 +225,22 @@ static void on_data(void *arg, const uint8_t *data, size_t n) {
         release(h);
 }
 
+static bool is_complete(const struct history *h) {
+        if (!h->q.tree)
+                return h->left == 0;
+        const uint8_t *end = buf_data(&h->line) + h->line.len;
+        if (h->line.len < TAR_END || (HISTORY_STREAM_MAX - h->left) % TAR_BLOCK != 0)
+                return false;
+        for (const uint8_t *p = end - TAR_END; p < end; p++)
+                if (*p)
+                        return false;
+        return true;
+}
+
 static void end_of_file(struct history *h) {
         if (h->step == STEP_LINES && h->end && h->line.len == 0) {
                 finish(h, 0, API_INTERNAL, NULL);
-        } else if (h->step == STEP_BYTES && h->left == 0) {
+        } else if (h->step == STEP_BYTES && is_complete(h)) {
                 h->eof = true;
                 if (!h->stopped)
                         give(h);
@@ -300,7 +323,7 @@ static int ask(struct history *h, struct error *err) {
         m.max_bytes = h->q.diff ? 0 : HISTORY_FILE_MAX;
         (void) str_copy(m.id, sizeof m.id, h->s->id);
         (void) str_copy(m.digest, sizeof m.digest, h->s->digest);
-        (void) str_copy(m.verb, sizeof m.verb, h->q.diff ? "diff" : "cat");
+        (void) str_copy(m.verb, sizeof m.verb, h->q.diff ? "diff" : h->q.tree ? "extract" : "cat");
         (void) str_copy(m.from, sizeof m.from, h->q.from);
         (void) str_copy(m.to, sizeof m.to, h->q.to);
         (void) str_copy(m.path, sizeof m.path, h->path);

@@ -20,11 +20,14 @@ struct history;
 
 #define HISTORY_SYNC_MS 5000
 #define HISTORY_CURSOR_MAX 5503
-#define HISTORY_FILE_MAX (4ull << 30)
+#define HISTORY_FILE_MAX (4ull << 30)    /* also of all files of a tree */
+#define HISTORY_STREAM_MAX (16ull << 30) /* of a tree, with what an archive has beside its files' bytes */
+#define HISTORY_NO_SIZE UINT64_MAX
 #define HISTORY_ANSWER_MAX (64u * 1024 * 1024) /* of a page of changes, as it comes */
 
 struct history_question {
-        bool diff;                   /* else a file */
+        bool diff;                   /* else a file, */
+        bool tree;                   /* or a tar stream of what is there: a folder with all in it ("./" first), a file, a link */
         char from[ID_SIZE], to[ID_SIZE]; /* "template", "now" or an image; to: diff only */
         const char *path;            /* of a diff the prefix */
         const char *cursor;          /* diff; "" none */
@@ -35,7 +38,7 @@ struct history_question {
 /* Callbacks come from the loop. history_free() in any of them. */
 struct history_handler {
         void (*on_change)(void *arg, json_t *change);                 /* borrowed */
-        void (*on_file)(void *arg, const json_t *file, uint64_t size);
+        void (*on_file)(void *arg, const json_t *file, uint64_t size /* HISTORY_NO_SIZE: of a tree */);
         int (*on_bytes)(void *arg, const void *data, size_t n);       /* -ENOBUFS: not now; history_resume() */
         /* Last. code: when err < 0. end: of a diff, what came last. */
         void (*on_end)(void *arg, int err, enum api_code code, const struct error *e, const json_t *end);

@@ -298,14 +298,14 @@
         X(STR, id, ID_LEN)          /* sandbox */                            \
         X(STR, digest, DIGEST_LEN)  /* its template */                       \
         X(STR, variant, 63)                                                  \
-        X(STR, verb, 15)            /* "diff", "stat" or "cat" */            \
+        X(STR, verb, 15)            /* "diff", "stat", "cat" or "extract" */ \
         X(STR, from, ID_LEN)        /* the image; of diff the older one */   \
         X(STR, to, ID_LEN)          /* diff: the newer one; else "" */       \
         X(STR, path, LIMIT_PATH - 1) /* of diff the prefix; absolute */      \
         X(STR, cursor, 5503)        /* diff; "" from the start */            \
         X(U32, count, 100000)       /* diff: changes at most; 0: its default */ \
         X(U32, patch, 1)            /* diff */                               \
-        X(U64, max_bytes, 1ULL << 40) /* cat; 0: its default */
+        X(U64, max_bytes, 1ULL << 40) /* cat, extract; 0: its default */
 
 /*
  * cspaced to cspace-rootd: makes builds/<id>/out/ of an image (its disk, for kind "full" also memory and devices), the kernel and

@@ -43,9 +43,14 @@ def served(tmp_path):
             self.close_connection = int(headers.get('Content-Length', len(body))) != len(body)
 
         def do_PUT(self):
-            n, url = int(self.headers['Content-Length']), urllib.parse.urlsplit(self.path)
-            data = self.rfile.read(n)
-            if len(data) == n:
+            url, data, whole = urllib.parse.urlsplit(self.path), b'', False
+            while (n := self.rfile.readline().strip()):  # chunks
+                data += self.rfile.read(int(n, 16))
+                self.rfile.readline()
+                if n == b'0':
+                    whole = True
+                    break
+            if whole:
                 server.files[dict(urllib.parse.parse_qsl(url.query))['path']] = (data, dict(urllib.parse.parse_qsl(url.query)))
             self.send_response(200)
             self.send_header('Content-Length', '2')
@@ -107,11 +112,23 @@ def test_cat_that_breaks_off_is_a_failure(run, served):
 
 
 def test_restore_file(run, served):
+    """The archive goes to the sandbox as it is; what is asked for says where."""
     served.answers['/v1/sandboxes/s/files/stat'] = lambda q: (404, {}, b'{"error":{"code":"not_found","message":"x"}}')
-    served.answers['/v1/sandboxes/s/history/file'] = lambda q: (200, {'X-File-Mode': '0750'}, b'hello')
+    served.answers['/v1/sandboxes/s/history/tree'] = lambda q: (200, {'X-File-Type': 'file'}, b'archive')
+    put = {'tar': '1', 'owner': '1'}
     assert run('restore-file', 's', 'x', '/a b').returncode == 0
-    assert served.files['/a b'][0] == b'hello' and served.files['/a b'][1]['mode'] == '0750'
-    assert run('restore-file', 's', 'x', '/a b', '/c').returncode == 0 and '/c' in served.files
-    served.answers['/v1/sandboxes/s/history/file'] = lambda q: (200, {'Content-Length': '10'}, b'hello')
-    assert run('restore-file', 's', 'x', '/a b', '/d').returncode == 125
-    assert '/d' not in served.files  # half a file is none
+    assert served.files['/'] == (b'archive', {'path': '/', 'as': 'a b', **put}) and served.asked[-1][1] == {'at': 'x', 'path': '/a b'}
+    assert run('restore-file', 's', 'x', '/a b', '/d/c').returncode == 0
+    assert served.files['/d'] == (b'archive', {'path': '/d', 'as': 'c', **put})
+    assert run('restore-file', '-u', 'root', 's', 'x', '/a b', '/d/c').returncode == 0
+    assert served.files['/d'][1] == {'path': '/d', 'as': 'c', 'user': 'root', **put}
+    assert run('restore-file', '-u', 'somebody', 's', 'x', '/a b', '/e/').returncode == 0
+    assert served.files['/e'][1] == {'path': '/e', 'as': 'a b', 'user': 'somebody', 'tar': '1'}
+    served.answers['/v1/sandboxes/s/history/tree'] = lambda q: (200, {'X-File-Type': 'directory'}, b'archive')
+    assert run('restore-file', 's', 'x', '/f/g').returncode == 0
+    assert served.files['/f/g'] == (b'archive', {'path': '/f/g', **put})
+    served.answers['/v1/sandboxes/s/files/stat'] = lambda q: (200, {}, json.dumps({**META, 'type': 'directory', 'path': '/h'}).encode())
+    assert run('restore-file', 's', 'x', '/f/g', '/h').returncode == 0 and '/h/g' in served.files
+    served.answers['/v1/sandboxes/s/history/tree'] = lambda q: (200, {'Content-Length': '10'}, b'archi')
+    assert run('restore-file', 's', 'x', '/f/g', '/i').returncode == 125
+    assert '/i/g' not in served.files  # what breaks off is not told as whole

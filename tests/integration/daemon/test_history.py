@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """What changed on a disk, and files out of it: what is asked, and what becomes of answers of every kind. (With real images:
 tests/integration/rootd/test_history.py.)"""
+import http.client
+import io
 import json
 import os
+import tarfile
 
 import pytest
 
@@ -124,6 +127,51 @@ def test_file_that_is_cut_off_never_looks_complete(ready, data):
     assert diff(d, s, '?limit=0').code == 'invalid_argument'  # and it lives
 
 
+TREE = {**META, 'type': 'directory', 'kind': 'tar', 'path': '/a', 'journal_transactions': 0}
+
+
+def archive(**files):
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode='w') as t:
+        for name, data in files.items():
+            m = tarfile.TarInfo(name)
+            m.size = len(data)
+            t.addfile(m, io.BytesIO(data))
+    return out.getvalue()
+
+
+def test_tree(ready):
+    d = ready
+    s = d.create()['id']
+    for data in (archive(), archive(a=b'x'), archive(a=os.urandom(9 << 20), b=b'\0' * 5000)):
+        answer(d, line(TREE) + data)
+        r = d.get(f'/v1/sandboxes/{s}/history/tree?path=/a')
+        assert (r.status, r.body) == (200, data)
+        assert r.headers['Content-Type'] == 'application/x-tar' and r.headers['X-File-Type'] == 'directory'
+    q = asked(d)
+    assert (q['verb'], q['from'], q['to'], q['path']) == ('extract', 'now', '', '/a') and q['max_bytes'] == 4 << 30
+    answer(d, line({**TREE, 'type': 'x\r\ny: z'}) + archive())
+    assert d.get(f'/v1/sandboxes/{s}/history/tree?path=/a').code == 'history_failed'
+    answer(d, line({**TREE, 'type': 'wonder'}) + archive())
+    r = d.get(f'/v1/sandboxes/{s}/history/tree?path=/a&at=template')
+    assert r.headers['X-File-Type'] == 'other' and asked(d)['from'] == 'template'
+    answer(d, line({'error': 'x', 'code': 'limit'}))
+    assert d.get(f'/v1/sandboxes/{s}/history/tree?path=/a').code == 'history_limit'
+
+
+@pytest.mark.parametrize('data', [
+    b'', b'\0' * 1023, archive(a=b'x')[:512], archive(a=b'x')[:-1], archive(a=b'x') + b'\0', archive(a=b'x' * 9000)[:7000],
+    archive(a=b'x' * 5000)[:2048] + line({'error': 'x', 'code': 'io_error'}), archive(a=b'x') + line({'error': 'x', 'code': 'io_error'})],
+    ids=range(8))
+def test_tree_that_is_cut_off_never_looks_complete(ready, data):
+    d = ready
+    s = d.create()['id']
+    answer(d, line(TREE) + data)
+    with pytest.raises((http.client.IncompleteRead, http.client.RemoteDisconnected, ConnectionResetError)):
+        d.get(f'/v1/sandboxes/{s}/history/tree?path=/a')
+    assert diff(d, s, '?limit=0').code == 'invalid_argument'  # and it lives
+
+
 @pytest.mark.parametrize('code,status,name', [
     ('not_found', 404, 'not_found'), ('is_a_directory', 400, 'invalid_argument'), ('bad_argument', 400, 'invalid_argument'),
     ('corrupt_filesystem', 422, 'filesystem_unreadable'), ('unsupported_filesystem', 422, 'filesystem_unreadable'),
@@ -166,7 +214,8 @@ def test_answer_without_bounds(ready):
 def test_client_that_leaves(ready):
     d = ready
     s = d.create()['id']
-    for path, data in (('diff', line(ADDED)), ('history/file?path=/a', b''), ('history/file?path=/a', line(FILE) + b'he')):
+    for path, data in (('diff', line(ADDED)), ('history/file?path=/a', b''), ('history/file?path=/a', line(FILE) + b'he'),
+                       ('history/tree?path=/a', line(TREE) + archive(a=b'x' * 5000))):
         answer(d, data + b'# hold')
         c = d.unix()
         c.request('GET', f'/v1/sandboxes/{s}/{path}')

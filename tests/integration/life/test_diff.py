@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What changed on a disk, and files out of it, with real VMs, cspace-history and cspace(1)."""
+import io
 import json
 import os
 import subprocess
+import tarfile
 
 import pytest
 
@@ -103,6 +105,45 @@ def test_checkpoints_and_commands(host, cspace):
     assert h.sh(s, 'cat /root/gone /root/dir/text; stat -c %a /root/dir/text') == 'x\na\nb\n644\n'
     h.change(s, 'suspend')
     assert cspace('cat', 'files@before:/root/gone') == b'x\n'
+    h.delete(s)
+
+
+LOOK = 'cd /root && find back \\( -type d -o -type f -o -type l \\) -exec stat -c "%n %F %a %u:%g %Y %N" {} + | sort; cat back/f back/sub/g; ls -i back/f back/h | cut -d" " -f1 | uniq | wc -l'
+
+
+def test_a_folder_comes_back(host, cspace):
+    """Owners, modes, times, links: as they were. What is there besides stays."""
+    h = host
+    s = h.create(name='files')
+    h.sh(s, 'mkdir -p /root/back/sub/empty && cd /root/back && echo one >f && ln f h && echo two >sub/g && ln -s ../f sub/l && ln -s /none dangling && '
+            'mkfifo pipe && chown 1234:77 f sub && chown -h 5:6 sub/l && chmod 4711 sub/g && chmod 1777 sub && chmod 700 . && '
+            'touch -h -d "2020-01-02 03:04:05" f sub/g sub/l sub/empty sub . && sync')
+    before = h.sh(s, LOOK)
+    cspace('checkpoint', '--name', 'before', s)
+    h.sh(s, 'cd /root/back && rm -r sub && echo changed >f && chown 0:0 f && chmod 644 f && rm h && mkdir -m 777 sub && ln -s /etc sub/empty && '
+            'echo new >new && chmod 755 . && chown 9:9 .')
+    cspace('restore-file', 'files', 'before', '/root/back')
+    assert h.sh(s, 'cat /root/back/new; rm /root/back/new; touch -d "2020-01-02 03:04:05" /root/back; stat -c %F /root/back/pipe; stat -c "%u %a" /etc') == 'new\nfifo\n0 755\n'
+    assert h.sh(s, LOOK) == before
+    # Elsewhere, and one file, one link.
+    h.sh(s, 'rm -r /root/back; mkdir /tmp/d')
+    cspace('restore-file', 'files', 'before', '/root/back', '/tmp/d')
+    cspace('restore-file', 'files', 'before', '/root/back', '/tmp/other')
+    for d in ('/tmp/d', '/tmp'):
+        got = h.sh(s, f'[ {d} = /tmp ] && mv /tmp/other /tmp/back; {LOOK.replace("/root", d)}')
+        assert got == before, d
+    cspace('restore-file', 'files', 'before', '/root/back/sub/g')
+    cspace('restore-file', 'files', 'before', '/root/back/f', '/root/named')
+    cspace('restore-file', 'files', 'before', '/root/back/sub/l', '/root')
+    assert h.sh(s, 'cd /root; stat -c "%a %u %Y" back/sub/g named; readlink l') == \
+        '4711 0 1577934245\n644 1234 1577934245\n../f\n'.replace('644', before.split('back/f regular file ')[1][:3])
+    out = json.loads(cspace('--json', 'restore-file', 'files', 'before', '/root/back/sub'))
+    assert out['path'] == '/root/back/sub' and out['entries'] == 4, out
+    assert 'not_found' in cspace('--json', 'restore-file', 'files', 'before', '/root/none', code=125)
+    r = h.get(f'/v1/sandboxes/{s}/history/tree?path=/root/back&at=before')
+    assert r.status == 200
+    with tarfile.open(fileobj=io.BytesIO(r.body)) as t:
+        assert t.getmember('./sub/g').mode == 0o4711 and t.extractfile('./f').read() == b'one\n'
     h.delete(s)
 
 

@@ -52,7 +52,7 @@ static void copy_tree(const char *from, const char *to) {
         struct error e = ERROR_INIT;
         uint8_t piece[1531];
         assert_int_equal(tar_pack_open(from, &p, &e), 0);
-        assert_int_equal(tar_unpack_open(to, true, &u, &e), 0);
+        assert_int_equal(tar_unpack_open(to, &(struct tar_unpack_how){ .set_id = true }, &u, &e), 0);
         for (ssize_t n; (n = tar_pack_read(p, piece, sizeof piece, &e)) != 0;) {
                 assert_true(n > 0);
                 assert_int_equal(tar_unpack_write(u, piece, (size_t) n, &e), 0);
@@ -142,7 +142,7 @@ static int unpack(const char *dst, const struct member *m, size_t n, bool end) {
         struct tar_unpack *u = NULL;
         struct tar_unpack_result res;
         struct error e = ERROR_INIT;
-        assert_int_equal(tar_unpack_open(dst, false, &u, &e), 0);
+        assert_int_equal(tar_unpack_open(dst, &(struct tar_unpack_how){ .set_id = false }, &u, &e), 0);
         int r = tar_unpack_write(u, buf_data(&b), b.len, &e);
         if (r == 0)
                 r = tar_unpack_finish(u, &res, &e);
@@ -211,7 +211,7 @@ static void cut_short(void **state) {
         struct tar_unpack *u = NULL;
         uint8_t junk[512];
         memset(junk, 'j', sizeof junk);
-        assert_int_equal(tar_unpack_open(at("c"), false, &u, NULL), 0);
+        assert_int_equal(tar_unpack_open(at("c"), &(struct tar_unpack_how){ .set_id = false }, &u, NULL), 0);
         assert_int_equal(tar_unpack_write(u, junk, sizeof junk, NULL), -EPROTO);
         tar_unpack_free(u);
         /* a file of which only a part came is not left there */
@@ -219,7 +219,7 @@ static void cut_short(void **state) {
         struct tar_entry e = { .type = TAR_FILE, .name = "part", .link = "", .mode = 0644, .size = 100000 };
         assert_int_equal(tar_write_entry(&b, &e), 0);
         assert_int_equal(buf_append(&b, junk, sizeof junk), 0);
-        assert_int_equal(tar_unpack_open(at("c"), false, &u, NULL), 0);
+        assert_int_equal(tar_unpack_open(at("c"), &(struct tar_unpack_how){ .set_id = false }, &u, NULL), 0);
         assert_int_equal(tar_unpack_write(u, buf_data(&b), b.len, NULL), 0);
         assert_int_equal(access(at("c/part"), F_OK), 0);
         tar_unpack_free(u);
@@ -227,8 +227,88 @@ static void cut_short(void **state) {
         buf_done(&b);
 }
 
+/* As it was: owners too, what is there becomes what the archive says, and no link leads anywhere. */
+static void owners(void **state) {
+        (void) state;
+        if (geteuid() != 0)
+                skip();
+        const struct tar_entry all[] = {
+                { .type = TAR_DIR, .name = "./", .link = "", .mode = 0711, .uid = 11, .gid = 12, .mtime_s = 1000 },
+                { .type = TAR_DIR, .name = "./old/", .link = "", .mode = 0700, .uid = 13, .gid = 14, .mtime_s = 2000 },
+                { .type = TAR_DIR, .name = "./way/", .link = "", .mode = 0755, .uid = 15, .gid = 16, .mtime_s = 3000 },
+                { .type = TAR_FILE, .name = "./way/f", .link = "", .mode = 04755, .uid = 17, .gid = 18, .mtime_s = 4000 },
+                { .type = TAR_SYMLINK, .name = "./l", .link = "nowhere", .mode = 0777, .uid = 19, .gid = 20, .mtime_s = 5000 },
+        };
+        struct buf b = BUF_INIT(0);
+        for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+                assert_int_equal(tar_write_entry(&b, &all[i]), 0);
+        assert_int_equal(tar_write_end(&b), 0);
+        assert_int_equal(mkdir(at("o"), 0755), 0);
+        assert_int_equal(mkdir(at("o/old"), 0755), 0);
+        assert_int_equal(mkdir(at("elsewhere"), 0755), 0);
+        assert_int_equal(symlink("../elsewhere", at("o/way")), 0);
+        struct tar_unpack *u = NULL;
+        struct tar_unpack_result res;
+        struct error e = ERROR_INIT;
+        assert_int_equal(tar_unpack_open(at("o"), &(struct tar_unpack_how){ .set_id = true, .owner = true }, &u, &e), 0);
+        assert_int_equal(tar_unpack_write(u, buf_data(&b), b.len, &e), 0);
+        assert_int_equal(tar_unpack_finish(u, &res, &e), 0);
+        tar_unpack_free(u);
+        const struct {
+                const char *path;
+                unsigned mode, uid, gid;
+                time_t mtime;
+        } want[] = { { "o", S_IFDIR | 0711, 11, 12, 1000 },      { "o/old", S_IFDIR | 0700, 13, 14, 2000 },
+                     { "o/way", S_IFDIR | 0755, 15, 16, 3000 }, { "o/way/f", S_IFREG | 04755, 17, 18, 4000 },
+                     { "o/l", S_IFLNK | 0777, 19, 20, 5000 } };
+        struct stat st;
+        for (size_t i = 0; i < sizeof want / sizeof want[0]; i++) {
+                assert_int_equal(lstat(at(want[i].path), &st), 0);
+                assert_int_equal(st.st_mode, want[i].mode);
+                assert_int_equal(st.st_uid, want[i].uid);
+                assert_int_equal(st.st_gid, want[i].gid);
+                assert_int_equal(st.st_mtime, want[i].mtime);
+        }
+        assert_int_equal(stat(at("elsewhere"), &st), 0);
+        assert_int_equal(st.st_uid, 0);
+        assert_int_equal(rmdir(at("elsewhere")), 0); /* still empty */
+        buf_done(&b);
+        /* nobody's, and a link that is not the archive's own */
+        const struct tar_entry nobody = { .type = TAR_FILE, .name = "n", .link = "", .uid = UINT32_MAX };
+        assert_int_equal(tar_write_entry(&b, &nobody), 0);
+        assert_int_equal(tar_unpack_open(at("o"), &(struct tar_unpack_how){ .owner = true }, &u, &e), 0);
+        assert_int_equal(tar_unpack_write(u, buf_data(&b), b.len, &e), -EINVAL);
+        tar_unpack_free(u);
+        buf_done(&b);
+        const struct tar_entry through = { .type = TAR_FILE, .name = "out/x", .link = "" };
+        assert_int_equal(symlink(".", at("o/out")), 0);
+        assert_int_equal(tar_write_entry(&b, &through), 0);
+        assert_int_equal(tar_unpack_open(at("o"), &(struct tar_unpack_how){ .owner = true }, &u, &e), 0);
+        assert_int_equal(tar_unpack_write(u, buf_data(&b), b.len, &e), -ELOOP);
+        tar_unpack_free(u);
+        buf_done(&b);
+}
+
+static void another_name(void **state) {
+        (void) state;
+        struct buf b = BUF_INIT(0);
+        const struct tar_entry e = { .type = TAR_FILE, .name = "one", .link = "", .mode = 0644 };
+        struct tar_unpack *u = NULL;
+        struct tar_unpack_result res;
+        assert_int_equal(tar_write_entry(&b, &e), 0);
+        assert_int_equal(tar_write_end(&b), 0);
+        assert_int_equal(mkdir(at("a"), 0755), 0);
+        assert_int_equal(tar_unpack_open(at("a"), &(struct tar_unpack_how){ .as = "two" }, &u, NULL), 0);
+        assert_int_equal(tar_unpack_write(u, buf_data(&b), b.len, NULL), 0);
+        assert_int_equal(tar_unpack_finish(u, &res, NULL), 0);
+        tar_unpack_free(u);
+        buf_done(&b);
+        assert_int_equal(access(at("a/two"), F_OK), 0);
+        assert_int_equal(access(at("a/one"), F_OK), -1);
+}
+
 int main(void) {
-        const struct CMUnitTest tests[] = { cmocka_unit_test(round_trip), cmocka_unit_test(one_file), cmocka_unit_test(hostile),
+        const struct CMUnitTest tests[] = { cmocka_unit_test(owners), cmocka_unit_test(another_name), cmocka_unit_test(round_trip), cmocka_unit_test(one_file), cmocka_unit_test(hostile),
                                             cmocka_unit_test(merging), cmocka_unit_test(cut_short) };
         return cmocka_run_group_tests(tests, set_up, tear_down);
 }
