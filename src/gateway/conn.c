@@ -312,6 +312,8 @@ static SSL_CTX *guest_context(struct gateway *gw) {
         return ctx;
 }
 
+static void on_timer(uv_timer_t *t);
+
 static void begin_tls(struct conn *c) {
         struct error e = ERROR_INIT;
         struct stream *inner;
@@ -333,6 +335,7 @@ static void begin_tls(struct conn *c) {
                 return;
         }
         c->state = ST_TLS;
+        (void) uv_timer_start(&c->timer, on_timer, CONN_TLS_MS, 0); /* what ran was for the first bytes */
         struct buf first = c->first; /* c may be gone when the start returns */
         c->first = (struct buf){ .max = CONN_FIRST_MAX };
         stream_tls_start(c->tls, buf_data(&first), first.len);
@@ -340,8 +343,6 @@ static void begin_tls(struct conn *c) {
 }
 
 /* ---- the verdict --------------------------------------------------------------------------- */
-
-static void on_timer(uv_timer_t *t);
 
 static void decide(struct conn *c, enum policy_protocol protocol) {
         c->protocol = protocol;

@@ -311,10 +311,22 @@ static void on_request(struct h2_pair *p, bool has_body) {
 
 /* ---- the guest's session ------------------------------------------------------------------- */
 
+/*
+ * Bodies are held back by windows, open streams are counted, and the library counts acknowledgements. What is left are
+ * resets and the requests that were reset before they were sent: of those a guest can have any number waiting, if it
+ * does not read, or if a friend of its does not who has the server.
+ */
+static bool too_much_waits(const struct h2 *h) {
+        return nghttp2_session_get_outbound_queue_size(h->session) > H2_QUEUE_MAX ||
+               (h->up_session && nghttp2_session_get_outbound_queue_size(h->up_session) > H2_QUEUE_MAX);
+}
+
 static int on_begin_headers(nghttp2_session *s, const nghttp2_frame *f, void *user) {
         struct h2 *h = user;
         if (f->hd.type != NGHTTP2_HEADERS || f->headers.cat != NGHTTP2_HCAT_REQUEST)
                 return 0;
+        if (too_much_waits(h)) /* within what one reading brought */
+                return NGHTTP2_ERR_CALLBACK_FAILURE;
         struct h2_pair *p = calloc(1, sizeof *p);
         if (!p)
                 return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
@@ -346,6 +358,16 @@ static void on_end_of_request(struct h2_pair *p) {
         h2_resume_up(p);
 }
 
+/* Where a credential is added, or would be, the guest has none of its own: not behind the body either. */
+static int pass_trailers(struct h2_pair *p) {
+        const struct binding_use use = { .touches = true, .bindings = p->h->gw->bindings, .host = &p->h->peer.host };
+        struct rewrite w = { .out = &p->to_up.trailers, .use = &use };
+        h2_head_each(&p->in, rewrite_field, &w);
+        p->to_up.has_trailers = p->to_up.trailers.n > 0;
+        h2_head_done(&p->in);
+        return w.err;
+}
+
 static int on_frame(nghttp2_session *s, const nghttp2_frame *f, void *user) {
         struct h2_pair *p = nghttp2_session_get_stream_user_data(s, f->hd.stream_id);
         bool end = f->hd.flags & NGHTTP2_FLAG_END_STREAM;
@@ -358,11 +380,8 @@ static int on_frame(nghttp2_session *s, const nghttp2_frame *f, void *user) {
                         on_request(p, !end);
                 return 0;
         }
-        if (f->hd.type == NGHTTP2_HEADERS) {
-                p->to_up.trailers = p->in;
-                p->to_up.has_trailers = p->in.n > 0;
-                p->in = (struct h2_head){ .n = 0 };
-        }
+        if (f->hd.type == NGHTTP2_HEADERS && pass_trailers(p) < 0)
+                return NGHTTP2_ERR_CALLBACK_FAILURE;
         if (end)
                 on_end_of_request(p);
         return 0;
@@ -449,10 +468,13 @@ static void guest_data(void *arg, const uint8_t *data, size_t n) {
         h->in_recv = true;
         ssize_t r = nghttp2_session_mem_recv(h->session, data, n);
         h->in_recv = false;
-        if (r < 0)
+        if (r < 0) {
                 h2_end(h, true);
-        else
-                h2_flush(h);
+                return;
+        }
+        h2_flush(h);
+        if (!h->closed && too_much_waits(h))
+                h2_end(h, true);
 }
 
 static void guest_eof(void *arg) {

@@ -18,6 +18,7 @@
 #define H2_STREAM_WINDOW (256 * 1024)
 #define H2_CONNECTION_WINDOW (1024 * 1024)
 #define H2_INTERIM_MAX 16
+#define H2_QUEUE_MAX 300                  /* frames and requests that wait to be sent, of either session, bodies aside */
 
 struct h2;
 /* Takes guest (also on failure): a TLS stream on which h2 was agreed. on_end is called once, from the loop. */

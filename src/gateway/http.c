@@ -265,8 +265,8 @@ static void on_malformed(struct http *h, const struct http1_event *ev) {
 static bool taking(const struct http *h) {
         switch (h->state) {
         case HTTP_IDLE:
-        case HTTP_REFUSED:
-                return true;
+        case HTTP_REFUSED: /* a guest that does not read its answers gets no more of them */
+                return stream_queued(h->guest) <= STREAM_HIGH_WATER;
         case HTTP_EXCHANGE:
                 return !h->x.request_done &&
                        (h->x.send_failed || stream_queued(h->up->stream) <= STREAM_HIGH_WATER);
@@ -397,6 +397,8 @@ static void guest_drain(void *arg) {
         struct http *h = arg;
         if (h->up && (h->state == HTTP_EXCHANGE || h->state == HTTP_TUNNEL))
                 stream_read_start(h->up->stream);
+        else
+                http_run(h);
 }
 
 static void guest_error(void *arg, int err) {

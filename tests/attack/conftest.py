@@ -23,7 +23,7 @@ lab, raw_gateway = gateway_conftest.lab, gateway_conftest.raw_gateway
 def servers(lab):
     """strange.py beside the servers of the laboratory."""
     lab.world(sys.executable, os.path.join(HERE, 'strange.py'), lab.path('key.pem'), lab.path('good.crt'), lab.path('ca.crt'))
-    for ip, port in ((WEB, 7100), (WEB, 7101), (WEB, 7102), ('127.0.0.1', 5360)):
+    for ip, port in ((WEB, 7100), (WEB, 7101), (WEB, 7102), (WEB, 7103), (WEB, 7104), ('127.0.0.1', 5360)):
         wait_for(lambda a=(ip, port): lab.world_answers(*a), f'server {ip}:{port}')
     return lab
 
@@ -38,7 +38,7 @@ def gw(servers):
                  {'name': 'echo', 'action': 'allow', 'hosts': ['web.test:7000'], 'protocol': 'tcp'},
                  {'name': 'unseen', 'action': 'allow', 'hosts': ['api.test:7100'], 'protocol': 'tls', 'inspect': False},
                  {'name': 'frames', 'action': 'allow', 'hosts': ['web.test:7004'], 'protocol': 'http'},
-                 {'name': 'h2', 'action': 'allow', 'hosts': ['web.test:7102'], 'protocol': 'https'},
+                 {'name': 'h2', 'action': 'allow', 'hosts': [f'web.test:{p}' for p in (7102, 7103, 7104)], 'protocol': 'https'},
                  {'name': 'acme', 'action': 'allow', 'hosts': ['other.test'], 'methods': ['GET'], 'paths': ['/say/acme/']}])
     yield g
     g.close()

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Servers that are up to something: strange.py KEY CERT CA. On 127.0.0.1:5360 a resolver, over UDP and TCP; on the web address
 port 7100 HTTPS whose bodies grow (gzip of a gigabyte of zeros) and that can be told when to go on (/half sends half an answer, /late nothing
-at all before a /go), port 7101 HTTPS that wants a client's certificate, port 7102 HTTP/2 of which every answer is such a half one."""
+at all before a /go), port 7101 HTTPS that wants a client's certificate, port 7102 HTTP/2 of which every answer is such a half one, port 7103 HTTP/2 that tells how many
+header blocks a request had, port 7104 HTTP/2 that reads nothing."""
 import gzip
 import http.server
 import io
@@ -169,8 +170,8 @@ def web(port, client):
     server.serve_forever()
 
 
-def halves(s):
-    """HTTP/2 to one client: an answer begins when its request has ended."""
+def http2(s, port):
+    """To one client: an answer begins when its request has ended."""
     def take(n):
         out = b''
         while len(out) < n:
@@ -184,15 +185,20 @@ def halves(s):
         return struct.pack('>I', len(payload))[1:] + struct.pack('>BBI', kind, flags, stream) + payload
     take(24)
     s.sendall(frame(4, 0, 0))
-    while True:
+    heads = {}
+    while port != 7104:
         h = take(9)
         payload, (kind, flags, stream) = take(int.from_bytes(h[:3], 'big')), struct.unpack('>BBI', h[3:])
         if kind in (4, 6) and not flags & 1:
             s.sendall(frame(kind, 1, 0, payload if kind == 6 else b''))
-        if kind in (0, 1) and flags & 1:
-            s.sendall(frame(1, 4, stream, b'\x88') + frame(0, 0, stream, b'half'))  # :status 200
+        heads[stream] = heads.get(stream, 0) + (kind == 1)
+        if port == 7103 and kind in (0, 1) and flags & 1:
+            s.sendall(frame(1, 4, stream, b'\x88') + frame(0, 1, stream, b'%d' % heads[stream]))  # :status 200
+        elif kind in (0, 1) and flags & 1:
+            s.sendall(frame(1, 4, stream, b'\x88') + frame(0, 0, stream, b'half'))
             GO.wait()
             s.sendall(frame(0, 1, stream, b' more'))
+    threading.Event().wait()
 
 
 class Http2(socketserver.BaseRequestHandler):
@@ -202,7 +208,7 @@ class Http2(socketserver.BaseRequestHandler):
         context.set_alpn_protocols(['h2'])
         try:
             with context.wrap_socket(self.request, server_side=True) as s:
-                halves(s)
+                http2(s, self.server.server_address[1])
         except OSError:
             pass
 
@@ -213,7 +219,7 @@ class ThreadingTCP(socketserver.ThreadingTCPServer):
 
 for make in (lambda: socketserver.UDPServer(('127.0.0.1', 5360), Udp).serve_forever(),
              lambda: ThreadingTCP(('127.0.0.1', 5360), Tcp).serve_forever(),
-             lambda: ThreadingTCP((WEB, 7102), Http2).serve_forever(),
+             *[lambda p=p: ThreadingTCP((WEB, p), Http2).serve_forever() for p in (7102, 7103, 7104)],
              lambda: web(7100, False)):
     threading.Thread(target=make, daemon=True).start()
 web(7101, True)

@@ -293,6 +293,53 @@ def test_ten_thousand_short_connections(gw):
     assert gw.private_kib() < memory + 2048
 
 
+def test_resets_that_the_server_does_not_read(gw):
+    """HTTP/2: requests that are reset at once pile up where the server takes nothing. Not many of them: then the connection ends."""
+    c = h2client.Client(gw, 'web.test', 7104)
+    before, sent = gw.private_kib(), 0
+    raw = h2client.head(authority='web.test:7104', path='/pile', more=[('x-much', 'a' * 12000)])
+    try:
+        while sent < 5000:
+            c.s.sendall(h2client.frame(h2client.RST, 0, c.request(raw=raw), b'\0\0\0\x08'))
+            sent += 1
+            assert gw.private_kib() < before + 16384
+    except OSError:
+        pass
+    assert sent < 5000
+    wait_for(lambda: gw.query()['connections'] == 0, 'the end of the connection')
+    assert gw.record(kind='connect', host='web.test', port=7104)['rule'] == 'h2'
+
+
+def test_resets_that_the_guest_does_not_read(gw):
+    """HTTP/2: the same for what the gateway answers to requests that are none."""
+    gw.keep_records = False
+    c = h2client.Client(gw, 'web.test', 7103)
+    before, sent, bad = gw.private_kib(), 0, h2client.literal(b':method', b'GET')
+    try:
+        while sent < 4000000:
+            c.s.sendall(b''.join(h2client.frame(h2client.HEADERS, 5, c.next + 2 * i, bad) for i in range(2000)))
+            c.next, sent = c.next + 4000, sent + 2000
+            assert gw.private_kib() < before + 16384
+    except OSError:
+        pass
+    assert sent < 4000000
+    c = h2client.Client(gw, 'web.test', 7103)
+    assert c.answer(c.request(authority='web.test:7103'))[1:] == (b'1', None)
+
+
+def test_own_credential_in_trailers(gw):
+    """XG04: a field that a binding fills is left out behind the body too; other trailers arrive."""
+    gw.configure([{'name': 'h2', 'action': 'allow', 'hosts': ['web.test:7103'], 'protocol': 'https'}], generation=2, secrets={'t': {'secret': 'sk-0123456789'}},
+                 bindings=[{'id': 'b', 'credential': 't', 'hosts': ['web.test:7103'], 'inject': {'as': 'header', 'name': 'X-Api-Key'}}])
+    c = h2client.Client(gw, 'web.test', 7103)
+    for trailers, heads in (((b'x-api-key', b'mine'),), b'1'), (((b'x-api-key', b'mine'), (b'grpc-status', b'0')), b'2'), (((b'x', b'y'),), b'2'):
+        stream = c.request(method='POST', authority='web.test:7103', end=False)
+        c.s.sendall(h2client.frame(h2client.DATA, 0, stream, b'body') +
+                    h2client.frame(h2client.HEADERS, 5, stream, b''.join(h2client.literal(*t) for t in trailers)))
+        assert c.answer(stream)[1:] == (heads, None), trailers
+    assert gw.record(kind='request', host='web.test')['binding'] == 'b'
+
+
 # ---- long gaps
 
 def test_a_minute_without_a_byte(gw):

@@ -405,6 +405,33 @@ def test_slow_reader(gw):
     assert gw.record(kind='request', path='/big')['bytes_in'] < 64 << 20
 
 
+@pytest.mark.parametrize('method,status', [('GET', b'200'), ('DELETE', b'403')])
+def test_pipelining_without_reading(gw, method, status):
+    """Whoever does not read its answers is held back; when it does, all of them are there."""
+    s = gw.dial('api.test', 80)
+    request = f'{method} /say/x HTTP/1.1\r\nHost: api.test\r\nX-Much: {"a" * 2000}\r\n\r\n'.encode()
+    before, sent, last = gw.private_kib(), 0, time.monotonic()
+    s.setblocking(False)
+    while time.monotonic() < last + 1 and sent < 64 << 20:
+        try:
+            sent += s.send(request[sent % len(request):] + request * 100)
+            last = time.monotonic()
+        except BlockingIOError:
+            time.sleep(0.01)
+    assert sent < 64 << 20
+    assert gw.private_kib() < before + 8192  # records that wait to be taken, too
+    s.setblocking(True)
+    s.settimeout(60)
+    n, seen, got = sent // len(request), b'', 0
+    while got < n:
+        data = s.recv(1 << 20)
+        assert data
+        seen += data
+        got += seen.count(b'HTTP/1.1 ' + status)
+        seen = seen[-11:]  # less than one
+    s.close()
+
+
 def test_many_connections(gw):
     """N18 and idle cost: what a thousand idle connections take."""
     before = gw.private_kib()

@@ -6,6 +6,7 @@ import socket
 import ssl
 import struct
 import subprocess
+import time
 
 import pytest
 
@@ -231,6 +232,30 @@ def test_git_over_https(gw):
     r = lab.guest('git', 'clone', '-q', 'https://web.test/repo.git', lab.path(f'clone-{os.getpid()}'),
                   env={**os.environ, 'GIT_SSL_CAINFO': gw.ca})
     assert r.returncode == 0, r.stderr.decode()
+
+
+def test_slow_handshake_where_bytes_are_allowed_too(gw):
+    """Where a silent client is soon taken for one of bytes, one that has said that it speaks TLS has its time."""
+    gw.configure([{'name': 'any', 'action': 'allow', 'hosts': ['web.test'], 'ports': [443], 'protocol': 'any'}], generation=2)
+    ctx = ssl.create_default_context(cafile=gw.ca)
+    in_, out = ssl.MemoryBIO(), ssl.MemoryBIO()
+    t = ctx.wrap_bio(in_, out, server_hostname='web.test')
+    with pytest.raises(ssl.SSLWantReadError):
+        t.do_handshake()
+    s = gw.dial('web.test', 443)
+    s.sendall(out.read())
+    in_.write(s.recv(65536))
+    time.sleep(1)  # more than CONN_DETECT_TCP_MS
+    while True:
+        try:
+            t.do_handshake()
+            break
+        except ssl.SSLWantReadError:
+            in_.write(s.recv(65536))
+    t.write(b'GET /say HTTP/1.1\r\nHost: web.test\r\nConnection: close\r\n\r\n')
+    s.sendall(out.read())
+    in_.write(read_all(s)[0])
+    assert t.read(1000).startswith(b'HTTP/1.1 200')
 
 
 def test_session_reuse(gw):

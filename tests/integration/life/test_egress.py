@@ -78,7 +78,8 @@ class Guest:
         return f'/v1/sandboxes/{self.id}/{tail}'
 
     def close(self):
-        self.host.delete(self.id)
+        if self.host.state(self.id):
+            self.host.delete(self.id)
 
 
 def keep(host, name='token', **kw):
@@ -289,6 +290,18 @@ def test_names_that_lead_inward(online, internet, guest):
     for host in ('meta.test', 'inward.test'):
         assert g.asked(f'https://{host}/') is None
         assert g.recorded(1, host=host, verdict='deny')[0]['reason'] == 'address_refused', g.answer
+
+
+def test_dropped_packets_are_recorded(online, internet, guest):
+    """ICMP, which nothing carries, and another source than the guest's: in the log when the sandbox has ended."""
+    g = guest()
+    online.sh(g.id, 'ping -c 3 -W 1 93.184.216.34; '
+                    'ip addr add 10.200.0.9/30 dev eth0; ping -c 2 -W 1 -I 10.200.0.9 93.184.216.34; true')
+    online.delete(g.id)
+    found = until(lambda: g.audit(kind='packets', reason='packet_spoofed') and g.audit(kind='packets'), what='the records')
+    assert all(r['verdict'] == 'deny' and r['rule'] == 'default' for r in found)
+    n = {reason: sum(1 + r.get('repeated', 0) for r in found if r['reason'] == reason) for reason in ('packet_not_carried', 'packet_spoofed')}
+    assert n['packet_not_carried'] >= 3 and n['packet_spoofed'] >= 2, found
 
 
 def test_clock_that_lags(online, internet, guest):
