@@ -107,6 +107,7 @@ static void ended(struct warden *w, enum warden_state state, const char *reason)
         if (warden_ended(w))
                 return;
         uv_timer_stop(&w->timer);
+        room_ended(w);
         warden_set_state(w, state, reason);
         struct error e = ERROR_INIT;
         error_set(&e, -ESHUTDOWN, "the VM has ended: %s", w->reason);
@@ -190,11 +191,16 @@ static void on_vmm_port_closed(void *arg) {
         hold_port_closed(arg);
 }
 
+static void on_vmm_no_room(void *arg) {
+        room_missing(arg);
+}
+
 static const struct vmm_handler vmm_handler = {
         .on_loaded = on_vmm_loaded,
         .on_running = on_vmm_running,
         .on_end = on_vmm_end,
         .on_port_closed = on_vmm_port_closed,
+        .on_no_room = on_vmm_no_room,
 };
 
 /* ---- the agent ----------------------------------------------------------------------------- */
@@ -517,6 +523,7 @@ int warden_new(uv_loop_t *loop, struct warden_config *cfg, struct warden **ret, 
                 snprintf(w->id, sizeof(w->id), "%s", cfg->id);
                 uv_timer_init(loop, &w->timer);
                 w->timer.data = w;
+                room_init(w);
                 r = make_parts(w, cfg, err);
         }
         vmm_config_close(&cfg->vmm);
@@ -537,6 +544,11 @@ static void on_timer_closed(uv_handle_t *h) {
         free(h->data);
 }
 
+static void on_room_timer_closed(uv_handle_t *h) {
+        struct warden *w = h->data;
+        uv_close((uv_handle_t *) &w->timer, on_timer_closed);
+}
+
 void warden_free(struct warden *w) {
         if (!w)
                 return;
@@ -552,5 +564,5 @@ void warden_free(struct warden *w) {
         ctl_free(w->ctl);
         guest_free(w->guest);
         vmm_free(w->vmm);
-        uv_close((uv_handle_t *) &w->timer, on_timer_closed);
+        uv_close((uv_handle_t *) &w->room.timer, on_room_timer_closed);
 }

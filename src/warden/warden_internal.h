@@ -60,6 +60,11 @@ struct warden {
         } snapshot, stop;
         unsigned stop_ms;
         struct hold hold;
+        struct {
+                uv_timer_t timer;
+                bool stands; /* stopped by QEMU, and not tried since */
+                bool told;
+        } room; /* of the host's disk */
         struct control_call *stats_call;
         struct control_call *warm_calls[2];
 };
@@ -67,6 +72,11 @@ struct warden {
 void warden_set_state(struct warden *w, enum warden_state state, const char *reason);
 /* Whether something is under way that must not be disturbed; err says what. */
 int warden_busy(const struct warden *w, struct error *err);
+
+/* room.c */
+void room_init(struct warden *w);
+void room_missing(struct warden *w); /* the VM was stopped because the host's disk is full */
+void room_ended(struct warden *w);
 
 /* hold.c */
 void hold_guest_up(struct warden *w);

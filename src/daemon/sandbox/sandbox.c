@@ -430,6 +430,8 @@ json_t *sandbox_to_json(const struct sandbox *s, bool full) {
                 (void) json_object_set_new(j, "forked_from", json_string(s->forked_from));
         if (j && s->state == SANDBOX_FAILED)
                 (void) json_object_set_new(j, "reason", json_string(s->reason));
+        if (j && s->state == SANDBOX_RUNNING && s->stands)
+                (void) json_object_set_new(j, "reason", json_string("it stands still: the host has no room for what it writes to its disk"));
         if (j && full) {
                 (void) json_object_set(j, "env", s->env);
                 (void) json_object_set_new(j, "egress", egress_to_json(s));

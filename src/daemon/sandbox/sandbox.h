@@ -131,6 +131,7 @@ struct sandbox {
         struct fork *fork;               /* under way, which makes this one (fork.h) */
         struct watch *watch;             /* of its warden, while it runs */
         struct sandbox_timing timing;
+        bool stands;                     /* its VM stands still for want of room on the host (its warden says so) */
         uint64_t silent_ms;              /* monotonic: when a request to its agent timed out last; 0: one was answered since */
         int64_t log_window_ms;           /* sandbox_log.c */
         unsigned log_lines;

@@ -114,7 +114,18 @@ static void watch_lost(struct watch *w) {
         w->timer = timer_start(w->app->loop, WATCH_RETRY_MS, connect_again, w);
 }
 
+/* A VM that runs for a reason does not: the host has no room for what it writes. */
+static void on_standstill(struct watch *w, const char *reason) {
+        bool stands = reason[0] != 0;
+        if (w->s->stands == stands)
+                return;
+        w->s->stands = stands;
+        sandbox_log(w->app, w->s, "warn", "no_room", "%s", stands ? reason : "the host has room again, and the guest goes on");
+}
+
 static void on_state(struct watch *w, const char *state, const char *reason) {
+        if (strcmp(state, "running") == 0)
+                on_standstill(w, reason);
         if (strcmp(state, "failed") != 0 && strcmp(state, "exited") != 0)
                 return;
         vm_lost(w, reason[0] ? reason : "the VM ended");
@@ -185,6 +196,7 @@ void sandbox_watch(struct app *app, struct sandbox *s, struct warden *warden) {
         w->app = app;
         w->s = s;
         s->watch = w;
+        s->stands = false;
         if (warden) {
                 w->warden = warden;
                 warden_set_handler(warden, &handler, w);

@@ -26,6 +26,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
 
 #include "app.h"
 #include "base/cleanup.h"
@@ -54,6 +55,7 @@
 #define BOOT_TIMEOUT_MS 180000
 #define SNAPSHOT_TIMEOUT_MS 300000
 #define COMMIT_TIMEOUT_MS 300000
+#define NO_ROOM_BYTES (32ULL << 20)
 #define FIRST_GUESS_MS 60000 /* how long one takes, until one was made */
 
 struct variant_wait {
@@ -282,9 +284,19 @@ static void clear(struct making *m) {
         }
 }
 
+/* A VM that boots for a snapshot has its memory in a file of the data folder, and is killed where that finds no room. */
+static bool no_room(const struct app *app) {
+        struct statvfs v;
+        return statvfs(app->conf.data, &v) == 0 && (uint64_t) v.f_bavail * v.f_frsize < NO_ROOM_BYTES;
+}
+
 static void fail(struct making *m, int err, const char *why) {
         if (m->app->stopping || m->stage == CLEAR || m->stage == ROW)
                 return;
+        if (err == -EIO && no_room(m->app)) {
+                err = -ENOSPC;
+                why = "the data folder is full";
+        }
         if (m->freezes > 0) {
                 struct error e = ERROR_INIT;
                 m->refreeze = m->freezes < FREEZES_MAX && err != -EOPNOTSUPP && err != -ENOSPC;
@@ -297,7 +309,7 @@ static void fail(struct making *m, int err, const char *why) {
                 return;
         }
         m->err = err;
-        m->retry = m->stage == BOOT || err == -ETIMEDOUT;
+        m->retry = (m->stage == BOOT && err != -ENOSPC) || err == -ETIMEDOUT;
         m->e = ERROR_INIT;
         (void) error_set(&m->e, err, "the template's variant %s could not be made (%s): %s", m->v->name,
                          stages[m->stage].text, why);

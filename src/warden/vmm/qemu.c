@@ -239,6 +239,9 @@ static void on_event(void *arg, const char *name, const json_t *data) {
         } else if (str_eq(name, "VSERPORT_CHANGE")) {
                 if (json_is_false(json_object_get(data, "open")) && q->base.handler->on_port_closed)
                         q->base.handler->on_port_closed(q->base.arg);
+        } else if (str_eq(name, "BLOCK_IO_ERROR")) {
+                if (json_is_true(json_object_get(data, "nospace")) && str_eq(json_string_value(json_object_get(data, "action")), "stop"))
+                        q->base.handler->on_no_room(q->base.arg);
         } else if (str_eq(name, "SHUTDOWN")) {
                 const char *why = json_string_value(json_object_get(data, "reason"));
                 snprintf(q->shutdown, sizeof(q->shutdown), "%s", why ? why : "unknown");
@@ -312,6 +315,10 @@ static void on_adopted(void *arg, int err, const struct error *e, const json_t *
         q->loaded_us = clock_mono_us();
         if (str_eq(status, "running"))
                 is_running(q);
+        else if (str_eq(status, "io-error")) {
+                is_running(q);
+                q->base.handler->on_no_room(q->base.arg);
+        }
         else if (str_eq(status, "paused")) {
                 tell_disk_size(q); /* the warden before may not have come to it */
                 q->base.handler->on_loaded(q->base.arg);

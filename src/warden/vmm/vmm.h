@@ -54,6 +54,9 @@ struct vmm_handler {
         void (*on_running)(void *arg);
         void (*on_end)(void *arg, enum vmm_end how, const char *reason); /* last callback */
         void (*on_port_closed)(void *arg); /* by the guest; may come late or never; may be NULL */
+        /* A write of the guest's found no room on the host, and the VM stands still until `resume`, with which that write
+         * begins again. */
+        void (*on_no_room)(void *arg);
 };
 
 struct vmm_stats {

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A host whose disk is full: what is asked for fails with that reason and leaves nothing, and what runs goes on."""
+import contextlib
+import os
+import subprocess
+
+import pytest
+from conftest import MB, Host, until
+
+
+@pytest.fixture
+def full(base, libexec, tmp_path):
+    """A host on a small btrfs; fill() leaves it so many MiB, free() gives the rest back."""
+    image, mount = str(tmp_path / 'image'), str(tmp_path / 'mnt')
+    os.mkdir(mount)
+    with open(image, 'wb') as f:
+        f.truncate(2200 * MB)
+    subprocess.run(['mkfs.btrfs', '-q', image], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(['mount', '-o', 'loop,noatime', image, mount], check=True)
+    try:
+        data, ballast = os.path.join(mount, 'data'), os.path.join(mount, 'ballast')
+        subprocess.run(['cp', '-a', '--sparse=always', base, data], check=True)
+        h = Host(libexec, data)
+        h.start()
+
+        def left():
+            os.sync()
+            s = os.statvfs(mount)
+            return s.f_bavail * s.f_frsize
+
+        def fill(mb):
+            with open(ballast, 'ab') as f, contextlib.suppress(OSError):
+                while left() > mb * MB:
+                    f.write(os.urandom(min(8 * MB, max(MB, left() - mb * MB))))
+                    f.flush()
+                    os.fsync(f.fileno())
+
+        h.fill, h.free = fill, lambda: os.unlink(ballast)
+        yield h
+        with contextlib.suppress(OSError):
+            os.unlink(ballast)
+        h.close()
+    finally:
+        subprocess.run(['umount', '-l', mount], check=True)
+
+
+def test_images_that_find_no_room(full):
+    h = full
+    a, b = h.create(), h.create()
+    for x in (a, b):
+        h.sh(x, 'head -c 40000000 /dev/urandom >/dev/shm/x; sync')
+    was = {x: h.sh(x, 'sha256sum /dev/shm/x') for x in (a, b)}
+    before = h.left()
+    h.fill(4)
+    for verb, body in (('suspend', None), ('checkpoints', {'kind': 'full'}), ('fork', {'n': 2}), ('publish', {'name': 'p', 'kind': 'full'}),
+                       ('publish', {'name': 'p'})):
+        r = h.post(f'/v1/sandboxes/{a}/{verb}?wait=120', body)
+        assert (r.status, r.json['error']['code']) == (507, 'storage_full'), (verb, body, r)
+        until(lambda: h.left() == before, what='nothing half made')
+        assert h.state(a) == h.state(b) == 'running'
+        assert {x: h.sh(x, 'sha256sum /dev/shm/x') for x in (a, b)} == was
+    h.free()
+    h.change(a, 'suspend')
+    h.change(a, 'restore')
+    assert h.sh(a, 'sha256sum /dev/shm/x') == was[a]
+    assert h.post(f'/v1/sandboxes/{a}/publish?wait=120', {'name': 'p'}).status == 201
+
+
+@pytest.mark.parametrize('meanwhile', ['nothing', 'pause', 'suspend', 'warden'])
+def test_guest_that_writes_to_a_full_host(full, meanwhile):
+    """It stands still and says why; when there is room it goes on with that very write, and has missed nothing."""
+    h = full
+    a, b = h.create(), h.create()
+    h.fill(1)
+    h.background(a, 'head -c 30000000 /dev/urandom >/root/big && sync && sha256sum </root/big >/root/sum && sync')
+    reason = until(lambda: h.get(f'/v1/sandboxes/{a}').json.get('reason'), what='why it stands still')
+    assert 'no room' in reason and h.state(a) == 'running'
+    assert h.sh(b, 'echo fine') == 'fine\n'
+    if meanwhile == 'warden':
+        warden = h.pids(a)[0]
+        os.kill(warden, 9)
+        until(lambda: h.pids(a)[0] != warden and 'reason' in h.get(f'/v1/sandboxes/{a}').json, what='another warden, which knows it too')
+        assert h.state(a) == 'running'
+    h.free()
+    if meanwhile == 'suspend':  # at once: most times it stands still as yet
+        h.change(a, 'suspend')
+        h.change(a, 'restore')
+    elif meanwhile == 'pause':
+        h.change(a, 'pause')
+        assert 'reason' not in h.get(f'/v1/sandboxes/{a}').json
+        h.change(a, 'resume')
+    until(lambda: 'reason' not in h.get(f'/v1/sandboxes/{a}').json, what='the guest goes on')
+    until(lambda: h.sh(a, 'cat /root/sum 2>/dev/null || true'), what='its command')
+    assert h.sh(a, 'sha256sum </root/big; dmesg | grep -ci "i/o error" || true') == h.sh(a, 'cat /root/sum') + '0\n'
