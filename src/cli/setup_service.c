@@ -263,6 +263,7 @@ static int open_log_pipe(const struct setup *s, const struct service *v, pid_t *
                 int null = open("/dev/null", O_RDWR | O_CLOEXEC);
                 if (setsid() < 0 || null < 0 || dup2(rd, 0) < 0 || dup2(null, 1) < 0 || dup2(null, 2) < 0 || chdir("/") < 0)
                         _exit(126);
+                (void) syscall(SYS_close_range, 3u, ~0u, 0u); /* a lock or a pipe of whoever called `cspace up` */
                 (void) execl("/proc/self/exe", "cspace", "__log", file, (char *) NULL);
                 _exit(127);
         }

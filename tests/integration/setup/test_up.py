@@ -75,6 +75,24 @@ def test_services_have_their_users(host):
     assert status('cspace-rootd')['Uid'].split()[0] == '0'
 
 
+def test_nothing_of_the_caller_stays_open(host):
+    """A lock that was held while services were started must not be held by them from then on."""
+    fd = os.open(host.path('lock'), os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        p = host.cspace('up', pass_fds=[fd])
+        assert p.returncode == 0, p.err
+    finally:
+        os.close(fd)
+    started = host.processes()
+    assert len(started) >= 4 and any(b'__log' in line for _, line in started)
+    for pid, line in started:
+        for n in os.listdir(f'/proc/{pid}/fd'):
+            try:
+                assert os.readlink(f'/proc/{pid}/fd/{n}') != host.path('lock'), line
+            except FileNotFoundError:
+                pass  # closed meanwhile
+
+
 def test_modes(host):
     host.up()
     modes = {p: (os.stat(host.path(p)).st_uid, stat.S_IMODE(os.stat(host.path(p)).st_mode)) for p in ('run', 'data', 'log', 'run/services')}
