@@ -58,7 +58,6 @@ static int make_folder(int variant, int *ret, struct error *err) {
 static int fill(struct rootd *r, const struct freeze *f, int dir, struct error *err) {
         char path[ID_SIZE + 16];
         struct stat st;
-        struct image_memory memory;
         uint64_t bytes, written;
         _cleanup_fd_ int copy = -EBADF;
         (void) snprintf(path, sizeof path, "%s/disk.img", f->id);
@@ -70,7 +69,7 @@ static int fill(struct rootd *r, const struct freeze *f, int dir, struct error *
         int res = disk_clone(disk, dir, "disk.img", 0, 0, &copy, &bytes, err);
         fault_point("freeze", 2);
         if (res == 0)
-                res = image_memory_save(f->vm, f->memory_bytes, dir, &memory, err);
+                res = image_memory_save_whole(f->vm, f->memory_bytes, dir, err);
         fault_point("freeze", 3);
         if (res == 0)
                 res = process_image_save(f->vm, f->memory_bytes, &st, NULL, r->process_host, dir, &written, err);

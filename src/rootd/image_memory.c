@@ -29,6 +29,7 @@
 #define PM_SWAPPED (1ull << 62)
 #define PM_FILE (1ull << 61)
 #define PIECE (1u << 20)
+#define BLOCK (64u * 1024)     /* what is a hole, or not */
 #define ENTRIES (PIECE / PAGE) /* of pagemap, read at one time */
 #define MAPPINGS_MAX 65536     /* of a process: the kernel's own limit */
 
@@ -170,4 +171,53 @@ int image_memory_save_runs(pid_t pid, uint64_t bytes, int dir, struct image_runs
                 return error_errno(err, errno, "cannot look at the VM's memory");
         r = disk_clone(file, dir, "mem", 0, 0, &out, &size, err);
         return r < 0 ? r : copy_private(proc, m.start, bytes, out, runs, ret, err);
+}
+
+/* ---- all of it ------------------------------------------------------------------------------ */
+
+static bool is_zero(const uint8_t *d, size_t n) {
+        return d[0] == 0 && memcmp(d, d + 1, n - 1) == 0;
+}
+
+/* What is not zero of one piece, in as few writings as that makes. */
+static int write_blocks(int out, const uint8_t *d, size_t n, uint64_t at) {
+        int r = 0;
+        for (size_t i = 0, end; i < n && r >= 0; i = end) {
+                bool zero = is_zero(d + i, n - i < BLOCK ? n - i : BLOCK);
+                for (end = i; end < n && is_zero(d + end, n - end < BLOCK ? n - end : BLOCK) == zero;)
+                        end += n - end < BLOCK ? n - end : BLOCK;
+                if (!zero)
+                        r = fd_pwrite_all(out, d + i, end - i, at + i);
+        }
+        return r;
+}
+
+int image_memory_save_whole(pid_t pid, uint64_t bytes, int dir, struct error *err) {
+        char path[32];
+        struct mapping m = { .file = -EBADF };
+        (void) snprintf(path, sizeof path, "/proc/%d", pid);
+        _cleanup_fd_ int proc = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (proc < 0)
+                return error_errno(err, errno, "the VM's process is gone");
+        int r = find_mapping(proc, bytes, &m, err);
+        if (r < 0)
+                return r;
+        (void) fd_close(m.file);
+        _cleanup_fd_ int mem = openat(proc, "mem", O_RDONLY | O_CLOEXEC);
+        _cleanup_fd_ int out = openat(dir, "mem", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+        _cleanup_free_ uint8_t *piece = malloc(PIECE);
+        if (mem < 0 || out < 0 || !piece)
+                return error_errno(err, piece ? errno : ENOMEM, "cannot copy the VM's memory");
+        if (ftruncate(out, (off_t) bytes) < 0)
+                return error_errno(err, errno, "cannot write the VM's memory");
+        for (uint64_t at = 0; at < bytes; at += PIECE) {
+                size_t n = bytes - at < PIECE ? (size_t) (bytes - at) : PIECE;
+                r = fd_pread_all(mem, piece, n, m.start + at);
+                if (r < 0)
+                        return error_errno(err, r, "cannot read the VM's memory");
+                r = write_blocks(out, piece, n, at);
+                if (r < 0)
+                        return error_errno(err, r, "cannot write the VM's memory");
+        }
+        return 0;
 }

@@ -20,7 +20,13 @@ struct image_memory {
  */
 int image_memory_save(pid_t pid, uint64_t bytes, int dir, struct image_memory *ret, struct error *err);
 
-/* The same, and which runs of pages those are, with what they were laid over. Free runs->run; `over` says that there were
+/*
+ * Makes dir/mem of all the memory of a paused VM, with holes where nothing is. Much is copied, but the file has few extents: a
+ * reflink, which every image of a VM that has it mapped begins with, takes as long as it has extents (12 ms for 2,000).
+ */
+int image_memory_save_whole(pid_t pid, uint64_t bytes, int dir, struct error *err);
+
+/* As image_memory_save(), and which runs of pages those are, with what they were laid over. Free runs->run; `over` says that there were
  * more than `max`, which counts all of them. */
 struct image_run {
         uint64_t address, offset, bytes;
