@@ -484,6 +484,11 @@ class Standin:
                 if p.sandbox == s['id']:
                     p.signal(signal.SIGKILL)
             return 200 if 'wait' in query else 202, {'operation': op}
+        if rest == ['fork']:
+            s['forked'] = json.loads(body)
+            op = self.operation('fork', s['id'])
+            op['state'], op['result'] = 'succeeded', {'sandboxes': [s['id']]}
+            return 202, {'operation': op}
         if rest == ['policy'] and method == 'GET':
             return 200, {'policy': s.get('policy', {'rules': []}), 'egress': {'state': 'active', 'rules': 1, **self.warnings}}
         if rest == ['policy'] and method == 'PUT':

@@ -97,10 +97,11 @@ def test_warnings(cli, server, sandbox):
     """On stderr, by every command that sets or checks a policy; the answer and the exit code are as ever."""
     server.warnings = {'warnings': ['of a range less is reached\x1b[31m']}
     for argv in (['policy', 'set', '--allow', '10.0.0.0/7', sandbox], ['policy', 'check', sandbox, 'https://a/'], ['template', 'policy', '--allow', 'x', 'base'],
-                 ['create', '-q', '--allow', '10.0.0.0/7'], ['run', '--allow', '10.0.0.0/7', '--', 'true']):
+                 ['create', '-q', '--allow', '10.0.0.0/7'], ['run', '--allow', '10.0.0.0/7', '--', 'true'], ['fork', '--allow', '10.0.0.0/7', sandbox]):
         r = cli(*argv)
         assert r.returncode == 0 and b'cspace: warning: of a range less is reached' in r.stderr and b'\x1b' not in r.stderr and b'warning' not in r.stdout, (argv, r)
-    assert b'warning' not in cli('create', '-q').stderr + cli('policy', 'get', sandbox).stderr
+    assert server.sandboxes[sandbox]['forked']['allow'] == ['10.0.0.0/7']
+    assert b'warning' not in cli('create', '-q').stderr + cli('policy', 'get', sandbox).stderr + cli('fork', sandbox).stderr
     r = cli('policy', 'set', '--json', '--allow', 'x', sandbox)
     assert r.stderr == b'' and json_lines(r.stdout)[0]['egress']['warnings'] == server.warnings['warnings']
 
