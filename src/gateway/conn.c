@@ -390,9 +390,13 @@ static void judge_hello(struct conn *c, const struct client_hello *h) {
 static void read_hello(struct conn *c) {
         struct client_hello h;
         const char *why;
-        if (!c->hello && !(c->hello = client_hello_parser_new())) {
-                fail(c, REASON_INTERNAL, "out of memory");
-                return;
+        if (!c->hello) {
+                c->hello = client_hello_parser_new();
+                if (!c->hello) {
+                        fail(c, REASON_INTERNAL, "out of memory");
+                        return;
+                }
+                (void) uv_timer_start(&c->timer, on_timer, CONN_DETECT_MS, 0); /* TLS it is, if slowly; once, for all of it */
         }
         const uint8_t *at = buf_data(&c->first) + c->hello_at;
         size_t n = c->first.len - c->hello_at;
@@ -408,7 +412,6 @@ static void read_hello(struct conn *c) {
                 break;
         case CLIENT_HELLO_MORE:
         default:
-                (void) uv_timer_start(&c->timer, on_timer, CONN_DETECT_MS, 0); /* TLS it is, if slowly */
                 break;
         }
 }

@@ -8,7 +8,7 @@
 
 #include "gateway.h"
 
-#define CONN_DETECT_MS 30000    /* for the first bytes, where they decide */
+#define CONN_DETECT_MS 30000    /* for the first bytes, where they decide; of TLS for the whole ClientHello */
 #define CONN_DETECT_TCP_MS 300  /* the same, where silence means a protocol in which the server speaks first */
 #define CONN_FIRST_MAX (18u * 1024) /* read before the verdict: a ClientHello */
 #define CONN_TLS_MS 30000       /* handshake with the guest */
