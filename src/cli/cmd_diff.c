@@ -246,7 +246,7 @@ const struct command command_diff = {
         .synopsis = "[OPTION...] SANDBOX [FROM [TO]]",
         .summary = "Show which files of a sandbox changed.",
         .details = "FROM and TO are checkpoints, \"template\" (what it was created with, and the default for FROM) or\n"
-                   "\"now\" (the default for TO). Read on the host from the disks, in every state of the sandbox.\n"
+                   "\"now\" (the default for TO). Read on the host from the disks, in every state of the sandbox.\n\n"
                    "+ added, - deleted, ~ changed, > renamed, ! cannot be read.\n\n"
                    "  cspace diff SANDBOX\n"
                    "  cspace diff --patch --prefix /etc SANDBOX before-upgrade",

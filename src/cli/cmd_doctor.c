@@ -435,9 +435,9 @@ const struct command command_doctor = {
         .synopsis = "",
         .summary = "Check what this host has and lacks.",
         .details = "One line for each thing: ok, warn or fail, and what to do about it. Exit status 1 when something failed. As root it "
-                   "sees more.\n"
-                   " sudo cspace doctor\n"
-                   " cspace --json doctor",
+                   "sees more.\n\n"
+                   "  sudo cspace doctor\n"
+                   "  cspace --json doctor",
         .opts = (const struct opt[]){ OPT_END },
         .max_args = 0,
         .command_at = -1,

@@ -72,8 +72,8 @@ const struct command command_down = {
         .summary = "Stop the services and end all sandboxes.",
         .details = "Ends every sandbox as a power cut would: what its programs had not written is lost, its disk stays. "
                    "Delete a sandbox (cspace rm) to be rid of the disk as well. With --keep the VMs run on without the "
-                   "services, and the next `cspace up` finds them.\n"
-                   " sudo cspace down",
+                   "services, and the next `cspace up` finds them.\n\n"
+                   "  sudo cspace down",
         .opts = opts,
         .max_args = 0,
         .command_at = -1,

@@ -75,8 +75,8 @@ const struct command command_up = {
         .details = "Makes the user cspace, /etc/cspace/cspace.conf and the folders, where they are missing; puts the data "
                    "folder on a btrfs image when its filesystem has no reflinks; starts cspace-rootd and cspaced, by systemd "
                    "where it runs, and waits until the API answers. Run again it changes nothing that is in order. Services "
-                   "whose program or configuration was changed are restarted; sandboxes go on.\n"
-                   " sudo cspace up",
+                   "whose program or configuration was changed are restarted; sandboxes go on.\n\n"
+                   "  sudo cspace up",
         .opts = opts,
         .max_args = 0,
         .command_at = -1,

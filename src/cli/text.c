@@ -196,9 +196,9 @@ static void wrap_paragraph(FILE *f, const char *s, size_t n, unsigned indent, un
         for (size_t i = 0; i < n;) {
                 size_t w = 0;
 
-                while (i < n && s[i] == ' ')
+                while (i < n && (s[i] == ' ' || s[i] == '\n'))
                         i++;
-                while (i + w < n && s[i + w] != ' ')
+                while (i + w < n && s[i + w] != ' ' && s[i + w] != '\n')
                         w++;
                 if (w == 0)
                         break;
@@ -220,14 +220,29 @@ static void wrap_paragraph(FILE *f, const char *s, size_t n, unsigned indent, un
         fputc('\n', f);
 }
 
+/* How much of s is one paragraph: up to an empty line, or one that begins with a blank. An empty line is one itself. */
+static size_t paragraph(const char *s) {
+        size_t n = 0;
+
+        for (;;) {
+                n += strcspn(s + n, "\n");
+                if (n == 0 || s[n] == '\0' || s[n + 1] == '\0' || s[n + 1] == '\n' || s[n + 1] == ' ')
+                        return n;
+                n++;
+        }
+}
+
 void text_wrap(FILE *f, const char *s, unsigned indent, unsigned width) {
         while (*s) {
-                size_t n = strcspn(s, "\n");
+                size_t n;
 
-                if (*s == ' ')
+                if (*s == ' ') {
+                        n = strcspn(s, "\n");
                         fprintf(f, "%*s%.*s\n", (int) indent, "", (int) n, s);
-                else
+                } else {
+                        n = paragraph(s);
                         wrap_paragraph(f, s, n, indent, width);
+                }
                 s += n + (s[n] == '\n');
         }
 }

@@ -31,8 +31,8 @@ void text_relative_rfc3339(const char *s, char out[TEXT_SIZE]);
 void text_size(uint64_t bytes, char out[TEXT_SIZE]);  /* "1.5 GiB" */
 void text_duration(uint64_t ms, char out[TEXT_SIZE]); /* "0.21 s", "3 min 5 s" */
 
-/* Prints text wrapped at `width` columns, each line after `indent` blanks; a line of the text that
- * starts with a blank is printed as it stands. */
+/* Prints text wrapped at `width` columns, each line after `indent` blanks. A line end in the text is a blank but before
+ * an empty line, which stays, and before one that starts with a blank: that is printed as it stands. */
 void text_wrap(FILE *f, const char *s, unsigned indent, unsigned width);
 
 /* Whether f is a terminal that may be coloured (NO_COLOR, TERM=dumb say no). */

@@ -67,6 +67,15 @@ def test_info(cli, server, sandbox):
     assert j['metadata'] == {EVIL: EVIL} and j['usage']['host']['processes'] == 2 and len(j['commands']) == 1
 
 
+def test_info_of_rules(cli, server, sandbox):
+    assert 'Rules:       -\n' in cli('info', sandbox).stdout.decode()
+    server.sandboxes[sandbox].update(expires_at='2030-01-02T03:04:05Z', on_expiry='stop', idle_s=90, on_idle='suspend', wake=True,
+                                     checkpoint_every_s=600, checkpoint_keep=4)
+    out = cli('info', sandbox).stdout.decode()
+    rules = ['stop when it expires', 'suspend when nobody used it for 1 min 30 s', 'wake when it is used', 'checkpoint every 10 min, the newest 4 kept']
+    assert 'Rules:       ' + ('\n' + ' ' * 13).join(rules) + '\n' in out
+
+
 def test_terminal_that_nobody_could_type_into(cli, server, sandbox):
     n = len(server.sandboxes)
     for args in (['exec', '-it', sandbox, '--', 'bash'], ['exec', '-t', sandbox, 'sh'], ['run', '-it', '--', 'bash']):
@@ -382,7 +391,12 @@ def test_help_of_every_command(cli):
     for name in names:
         a, b = cli(*name.split(), '--help'), cli('help', *name.split())
         assert a.returncode == 0 and a.stdout == b.stdout and a.stdout.startswith(f'Usage: cspace {name}'.encode())
-        assert all(len(line) <= 80 for line in a.stdout.decode().splitlines()), name
+        lines = a.stdout.decode().splitlines()
+        assert all(len(line) <= 80 for line in lines), name
+        # Filled: no line ends although the first word of the next one had room.
+        for line, below in zip(lines, lines[1:]):
+            if re.match(r'\S.*\S', line) and re.match(r'\S', below):
+                assert len(line) + 1 + len(below.split()[0]) > 79, (name, line, below)
 
 
 def complete(cli, *words):

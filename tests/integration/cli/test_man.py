@@ -42,6 +42,8 @@ def test_commands_and_their_options(cli):
         documented = flags(text)
         for other in shared.get(name, []):
             documented |= flags(parts[other])
+        synopsis = text.split('.Pp')[0].splitlines()
+        assert all(synopsis[i - 1] == '.br' for i, line in enumerate(synopsis) if i and line == '.Nm'), f'cspace {name}: two forms on a line'
         missing = help_options(cli, name) - documented
         assert not missing, f'cspace {name}: the manual does not have {missing}'
         if name not in shared and name != 'exec':

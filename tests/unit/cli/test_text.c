@@ -118,7 +118,7 @@ static char *printed(void (*fn)(FILE *f)) {
 }
 
 static void wrap(FILE *f) {
-        text_wrap(f, "one two three four\n\n  as it stands, however long it is\nlast averyveryverylongword x",
+        text_wrap(f, "one two\nthree four\n\n  as it stands, however long it is\nlast averyveryverylongword x",
                   2, 12);
 }
 
