@@ -47,7 +47,9 @@ static void print_record(const json_t *j) {
 }
 
 static int on_record(void *arg, json_t *j) {
-        (void) arg;
+        bool *any = arg;
+
+        *any = true;
         print_record(j);
         return 0;
 }
@@ -109,9 +111,12 @@ static int stream(struct client *c, const char *target, struct api_error *e) {
 static int run(struct client *c, int argc, char **argv) {
         _cleanup_free_ char *target = target_of(argv[0]);
         struct api_error e;
+        bool any = false;
 
         (void) argc;
-        int r = follow ? stream(c, target, &e) : client_list(c, target, "records", on_record, NULL, &e);
+        int r = follow ? stream(c, target, &e) : client_list(c, target, "records", on_record, &any, &e);
+        if (r == 0 && !follow && !any)
+                cli_note("no records%s", strchr(target, '?') ? " of that kind" : "");
         return r < 0 ? api_error_print(&e) : CLI_OK;
 }
 

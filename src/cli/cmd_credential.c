@@ -345,6 +345,10 @@ static int list_bindings(struct client *c, int argc, char **argv) {
                 output_json(list);
                 return CLI_OK;
         }
+        if (json_array_size(list) == 0) {
+                cli_note("no bindings; `cspace bind` makes one");
+                return CLI_OK;
+        }
         struct table *t = table_new(headers);
         json_array_foreach(list, i, one) {
                 table_cell(t, member_str(one, "id"));

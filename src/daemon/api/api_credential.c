@@ -295,15 +295,21 @@ static void on_removed(void *arg, int err, const struct error *e) {
 }
 
 static void remove_one(struct api_req *r) {
+        const struct sandbox *first = NULL;
         unsigned users = 0;
-        for (const struct sandbox *s = sandbox_oldest(r->app); s; s = s->next)
-                users += bindings_name(egress_bindings(s), r->params[0]);
+        for (const struct sandbox *s = sandbox_oldest(r->app); s; s = s->next) {
+                if (!bindings_name(egress_bindings(s), r->params[0]))
+                        continue;
+                if (users++ == 0)
+                        first = s;
+        }
         if (!credential_find(r->app, r->params[0])) {
                 api_error(r, API_CREDENTIAL_NOT_FOUND, "credential \"%.80s\" does not exist", r->params[0]);
                 return;
         }
         if (users > 0) {
-                api_error(r, API_CONFLICT, "credential \"%s\" is bound to %u sandbox%s", r->params[0], users, users == 1 ? "" : "es");
+                api_error(r, API_CONFLICT, "credential \"%s\" is bound to %u sandbox%s%s \"%s\"", r->params[0], users,
+                          users == 1 ? "" : "es", users == 1 ? "," : ", first", *first->name ? first->name : first->id);
                 return;
         }
         struct db_batch *b = db_batch_new();

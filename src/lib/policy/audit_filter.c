@@ -87,14 +87,17 @@ static int parse_word(const char *value, char *dst, size_t cap, struct error *er
 }
 
 static int parse_enum(struct audit_filter *f, enum key key, const char *value, struct error *err) {
+        const char *known = "allow or deny";
         bool ok = false;
 
         if (key == K_VERDICT) {
                 f->allow = str_eq(value, "allow");
                 ok = f->allow || str_eq(value, "deny");
         } else if (key == K_REASON) {
+                known = "a reason, such as no_rule";
                 ok = policy_reason_parse(value, &f->reason) == 0;
         } else {
+                known = "dns, connect, request, packets or lost";
                 for (unsigned i = 0; i < N_AUDIT_KINDS; i++) {
                         if (str_eq(value, audit_kind_name((enum audit_kind) i))) {
                                 f->kind = (enum audit_kind) i;
@@ -102,7 +105,7 @@ static int parse_enum(struct audit_filter *f, enum key key, const char *value, s
                         }
                 }
         }
-        return ok ? 0 : error_set(err, -EINVAL, "\"%.64s\" is not known", value);
+        return ok ? 0 : error_set(err, -EINVAL, "\"%.64s\" is not %s", value, known);
 }
 
 static int set(struct audit_filter *f, enum key key, const char *value, int64_t now_ms, struct error *err) {

@@ -68,9 +68,9 @@ static json_t *of_range(size_t rule, size_t item, const char *text, bool interna
         if (!text || cidr_parse(text, &c) < 0 || list_unreached(&c, internal, &list) == 0)
                 return NULL;
         const char *ranges = buf_str(&list);
-        return ranges ? json_sprintf("rules[%zu].cidr[%zu]: of \"%s\" is not reached what is not public: %s; %s", rule, item, text, ranges,
-                                     internal ? "\"internal\" needs a narrower range for that"
-                                              : "a rule that lists it, with \"internal\": true, would")
+        return ranges ? json_sprintf("rules[%zu].cidr[%zu]: \"%s\" does not reach what is not public in it: %s; %s", rule, item, text, ranges,
+                                     internal ? "\"internal\" opens such a range only where a narrower one is listed"
+                                              : "to reach such a range, list it in a rule with \"internal\": true")
                       : NULL;
 }
 

@@ -85,6 +85,8 @@ def test_bad_secrets(cli, server, secret):
 
 
 def test_bind(cli, server, sandbox):
+    r = cli('bindings', sandbox)
+    assert (r.returncode, r.stdout) == (0, b'') and b'no bindings; `cspace bind' in r.stderr
     r = cli('bind', '--host', 'a.example', '--host', 'b.example:8443', '-X', 'GET', '--path', '/x/', '--header', 'X-Key=k {secret}', '--rate',
             '60', '--burst', '5', '--uses', '9', '--expires', '2030-01-01T00:00:00Z', '--env', 'KEY', '--id', 'mine', sandbox, 'token')
     assert (r.returncode, r.stdout) == (0, b'mine\n')

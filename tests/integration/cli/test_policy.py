@@ -107,6 +107,10 @@ def test_warnings(cli, server, sandbox):
 
 
 def test_audit(cli, server, sandbox):
+    r = cli('audit', sandbox)
+    assert (r.returncode, r.stdout) == (0, b'') and b'no records' in r.stderr
+    assert b'no records of that kind' in cli('audit', '--verdict', 'deny', sandbox).stderr
+    assert cli('audit', '--json', sandbox).stderr + cli('audit', '-f', sandbox).stderr == b''
     server.audit = [record(1), record(2, verdict='deny', reason='path'), record(3, kind='dns', type='A'),
                     {'time': '2026-01-02T03:04:04.000Z', 'kind': 'lost', 'sandbox': 'a' * 26, 'records': 12}, record(5)]
     lines = cli('audit', sandbox).stdout.decode().splitlines()

@@ -95,7 +95,7 @@ def test_bad_policy_makes_nothing(ready, body, says):
 def test_warnings(ready):
     """A range in which not all is reached is said to be one, wherever the policy is told of."""
     def told(w):
-        return len(w) == 1 and 'of "10.0.0.0/7" is not reached' in w[0] and '10.0.0.0/8 (private)' in w[0]
+        return len(w) == 1 and '"10.0.0.0/7" does not reach' in w[0] and '10.0.0.0/8 (private)' in w[0]
     s = ready.create(allow=['10.0.0.0/7', 'a.example'])
     path = f"/v1/sandboxes/{s['id']}"
     assert told(s['egress']['warnings']) and told(ready.get(path).json['egress']['warnings'])

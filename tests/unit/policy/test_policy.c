@@ -621,8 +621,8 @@ static void test_warnings(void **state) {
                 bool internal;
                 const char *part; /* of the warning; NULL: none */
         } rows[] = {
-                { "10.0.0.0/7", false, "rules[0].cidr[0]: of \"10.0.0.0/7\" is not reached what is not public: 10.0.0.0/8 (private); a rule that" },
-                { "10.0.0.0/7", true, "10.0.0.0/8 (private); \"internal\" needs a narrower range" },
+                { "10.0.0.0/7", false, "rules[0].cidr[0]: \"10.0.0.0/7\" does not reach what is not public in it: 10.0.0.0/8 (private); to reach" },
+                { "10.0.0.0/7", true, "10.0.0.0/8 (private); \"internal\" opens such a range only where a narrower one" },
                 { "0.0.0.0/0", false, " more;" },
                 { "0.0.0.0/0", true, " more;" },
                 { "168.0.0.0/6", false, "169.254.169.254/32 (metadata)" },
