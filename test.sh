@@ -13,7 +13,7 @@ fi
 needed="build-essential meson ninja-build pkg-config git ca-certificates
         libuv1-dev libnghttp2-dev libssl-dev libjansson-dev libsqlite3-dev libseccomp-dev libcap-ng-dev
         libmnl-dev libinih-dev libarchive-dev zlib1g-dev libext2fs-dev libcmocka-dev libwslay-dev libldns-dev libpsl-dev libc-ares-dev libcurl4-openssl-dev
-        qemu-system-x86 mmdebstrap debian-archive-keyring e2fsprogs btrfs-progs nftables iproute2 cpio zstd xz-utils lz4 kmod procps
+        qemu-system-x86 mmdebstrap debian-archive-keyring e2fsprogs btrfs-progs xfsprogs nftables iproute2 cpio zstd xz-utils lz4 kmod procps
         clang-14 llvm-14 libclang-rt-14-dev cppcheck python3-pytest python3-yaml python3-jsonschema curl tmux strace man-db
         bash-completion apt-utils busybox-static mandoc nginx-light dnsmasq-base nghttp2-client nghttp2-server python3-requests"
 missing=""

@@ -174,9 +174,9 @@ static void life_free(struct life *l) {
                 imaged(arg, code, why);
 }
 
-/* What is left of an image that nobody will use. */
+/* What is left of an image that nobody will use; of a suspend that is begun anew also by the cspaced before. */
 static void drop_image(struct life *l) {
-        if (l->step >= STEP_BEGIN && strcmp(l->s->image, l->image) != 0 && !(l->verb == SANDBOX_FORK && !l->fork))
+        if (l->step >= STEP_PAUSE && strcmp(l->s->image, l->image) != 0 && !(l->verb == SANDBOX_FORK && !l->fork))
                 (void) removal_start(l->app, REMOVAL_IMAGE, l->image, NULL, NULL);
 }
 

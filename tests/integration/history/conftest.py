@@ -13,7 +13,7 @@ import tempfile
 import pytest
 
 TOP = os.path.abspath(os.path.join(os.path.dirname(__file__), '..', '..', '..'))
-BUILD = os.environ.get('CSPACE_BUILD', os.path.join(TOP, 'build', 'test-gcc'))
+BUILD = os.environ.get('CSPACE_BUILD', os.path.join(TOP, 'build'))
 HISTORY = os.path.join(BUILD, 'src', 'history', 'cspace-history')
 # As the builder makes them.
 FEATURES = ('none,has_journal,ext_attr,resize_inode,dir_index,filetype,extent,64bit,flex_bg,sparse_super,large_file,huge_file,'
