@@ -36,7 +36,7 @@ static const struct {
         { "unauthenticated",
           "give a key in CSPACE_API_KEY or with --key; root on the host makes one with `cspace key create`" },
         { "forbidden", "keys are managed by root and the group cspace over the local socket" },
-        { "name_taken", "choose another name, or delete the sandbox that has it: `cspace rm NAME`" },
+        { "name_taken", "choose another name, or remove what has it" },
         { "sandbox_not_running", "`cspace wake SANDBOX` has it run again, `cspace logs SANDBOX` says why it does not run" },
         { "template_in_use", "delete its sandboxes first; `cspace ls` shows them" },
         { "build_running", "wait until it is done, or build under another name" },

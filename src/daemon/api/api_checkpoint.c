@@ -60,6 +60,10 @@ static void create(struct api_req *r) {
                           " letter or digit, and not in the form of an id", name, CHECKPOINT_NAME_MAX);
                 return;
         }
+        if (name && (str_eq(name, "template") || str_eq(name, "now"))) {
+                api_error(r, API_INVALID_ARGUMENT, "\"%s\" has a meaning already where checkpoints are named: choose another name", name);
+                return;
+        }
         p.full = str_eq(kind, "full");
         p.name = name;
         begin(r, s, SANDBOX_CHECKPOINT, &p);

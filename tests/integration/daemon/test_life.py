@@ -492,6 +492,9 @@ def test_checkpoint_limits(ready):
         assert checkpoint(d, s, **bad).status == 400, bad
     a = checkpoint(d, s, name='a').json['operation']['id']
     assert checkpoint(d, s, name='a').status == 409
+    # What diff and the like have a word for is no name.
+    for name in ('template', 'now', 'A'):
+        assert checkpoint(d, s, name=name).code == 'invalid_argument', name
     b = checkpoint(d, s).json['operation']['id']
     assert d.get(f'/v1/sandboxes/{s}/checkpoints').json['checkpoints'][0]['disk_bytes'] == 4096
     assert d.delete(f'/v1/sandboxes/{s}/checkpoints/x').status == 404
