@@ -22,8 +22,8 @@ void http_attach(struct http *h, struct upstream *u) {
         h->up_keep = false;
         h->state = HTTP_EXCHANGE;
         stream_set_handler(u->stream, &up_handler, h);
-        h->bytes_out += h->x.head.len;
-        h->x.x.audit.bytes_out += h->x.head.len;
+        if (!http_count(h, h->x.head.len, 0))
+                return;
         h->x.send_failed = stream_write(u->stream, buf_data(&h->x.head), h->x.head.len) < 0;
         stream_read_start(u->stream);
 }

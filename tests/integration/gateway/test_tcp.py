@@ -352,6 +352,16 @@ def test_byte_limit(gw):
     assert refused(gw, gw.address_of('web.test'), 7000)
 
 
+@pytest.mark.parametrize('version', ['1.1', '2'])
+def test_byte_limit_of_heads(gw, version):
+    """What a request's head carries out counts: a path or a field can hold as much as a body."""
+    gw.configure([{'action': 'allow', 'hosts': ['web.test'], 'limits': {'bytes_out': 10000}}])
+    codes = [gw.curl('--http' + version, '-H', 'X-Much: ' + 'y' * 4000, '-o', '/dev/null', '-w', '%{http_code}', 'https://web.test/say')[1]
+             for _ in range(4)]
+    assert codes == [b'200'] * 2 + [b'000'] * 2
+    assert gw.record(kind='request', verdict='deny')['reason'] == 'limit_bytes'
+
+
 def test_request_limit(gw):
     gw.configure([{'action': 'allow', 'hosts': ['web.test'], 'limits': {'requests_per_minute': 3}}])
     codes = [gw.curl('-o', '/dev/null', '-w', '%{http_code}', 'http://web.test/say')[1] for _ in range(5)]
