@@ -224,6 +224,24 @@ static void tear_down(struct agent *a, struct listeners *l) {
         identity_done(&a->identity);
 }
 
+/*
+ * Whoever is root in the machine can send its first process a signal. The kernel drops one that has no handler there, but not
+ * while the main thread has it blocked, which is at each start of a command: then a thread that does not block it makes it
+ * the end of the process, and so of the machine. With a handler it is no end; execve(2) takes that away again for commands.
+ */
+static void shrug(int sig, siginfo_t *info, void *context) {
+        (void) context;
+        if (info->si_code > 0) /* the kernel's own, of a fault of ours: it comes again at once */
+                (void) signal(sig, SIG_DFL);
+}
+
+static void shrug_off_signals(void) {
+        const struct sigaction sa = { .sa_sigaction = shrug, .sa_flags = SA_RESTART | SA_SIGINFO };
+        for (int sig = 1; sig < NSIG; sig++)
+                if (sig != SIGCHLD && sig != SIGPIPE)
+                        (void) sigaction(sig, &sa, NULL);
+}
+
 static int run(struct options *o, bool pid1) {
         struct error e = ERROR_INIT;
         struct agent a = { .pid1 = pid1 };
@@ -245,6 +263,8 @@ static int run(struct options *o, bool pid1) {
         (void) mallopt(M_ARENA_MAX, 1);
         for (int sig = 1; sig < NSIG; sig++) /* what whoever started the agent ignored is not for commands */
                 (void) signal(sig, SIG_DFL);
+        if (a.pid1)
+                shrug_off_signals();
         (void) signal(SIGPIPE, SIG_IGN);
         (void) umask(022);
         (void) setenv("UV_THREADPOOL_SIZE", THREADS, 0);
