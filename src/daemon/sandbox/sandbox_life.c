@@ -990,6 +990,9 @@ static int check(struct app *app, const struct sandbox *s, const struct verb *v,
         if (s->life && copies(s->life))
                 return error_set(err, -EBUSY, "sandbox \"%s\" is %s and being %s: it cannot %s now", s->id, sandbox_state_name(s->state),
                                  s->life->verb == SANDBOX_FORK ? "forked" : "checkpointed", name);
+        if (s->life && s->life->verb == SALVAGE)
+                return error_set(err, -EBUSY, "sandbox \"%s\" is failed and its disk is being stored: it can %s in a moment, not yet", s->id,
+                                 name);
         if (s->fork)
                 return error_set(err, -EBUSY, "sandbox \"%s\" is %s and its fork has not ended: it cannot %s now",
                                  s->id, sandbox_state_name(s->state), name);

@@ -200,6 +200,18 @@ def test_lost_paused_one_fails(ready):
     assert d.sandbox(s)['state'] == 'running'
 
 
+def test_one_whose_disk_is_being_stored_says_so(ready):
+    d = ready
+    s = made(d, 'resume')
+    d.hold('IMAGE_COMMIT')
+    d.steer(vm_exit=s)
+    d.held('IMAGE_COMMIT')
+    r = change(d, s, 'start')
+    assert r.code == 'conflict' and 'its disk is being stored' in r.json['error']['message'], r
+    d.release()
+    until(lambda: change(d, s, 'start').status == 200, what='start')
+
+
 @pytest.mark.parametrize('what', ['create', 'restore', 'rollback', 'fork'])
 def test_the_process_does_not_go_on(ready, what):
     """Its snapshot is tried then, once; when that does not go on either it is as ever."""
