@@ -42,6 +42,7 @@ static json_t *make_body(struct api_error *e) {
         return policy_option(body, &allow, policy, e) < 0 ? NULL : STEAL(body);
 }
 
+/* 0, < 0: *e; > 0: an exit code, this was told to end. */
 static int fork_it(struct client *c, const char *sandbox, json_t **ret, struct api_error *e) {
         _cleanup_free_ char *id = client_escape(sandbox), *target = mem_printf("/v1/sandboxes/%s/fork", id);
         _cleanup_json_ json_t *body = make_body(e), *answer = NULL;
@@ -52,7 +53,8 @@ static int fork_it(struct client *c, const char *sandbox, json_t **ret, struct a
                 sandbox_error_words(e);
                 return -1;
         }
-        return operation_wait(c, member_str(json_object_get(answer, "operation"), "id"), NULL, ret, e);
+        return operation_watch(c, member_str(json_object_get(answer, "operation"), "id"), NULL,
+                               "the copies are made all the same; `cspace ls` shows them", ret, e);
 }
 
 /* All copies have the same policy. */
@@ -73,9 +75,9 @@ static int run(struct client *c, int argc, char **argv) {
         size_t i;
 
         (void) argc;
-        int rc = fork_it(c, argv[0], &op, &e) < 0 ? api_error_print(&e) : CLI_OK;
-        if (rc != CLI_OK)
-                return rc;
+        int r = fork_it(c, argv[0], &op, &e);
+        if (r != 0)
+                return r < 0 ? api_error_print(&e) : r;
         if (cli()->json) {
                 output_json(op);
                 return CLI_OK;

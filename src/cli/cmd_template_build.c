@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +18,6 @@
 #include "mem.h"
 #include "operation.h"
 #include "output.h"
-#include "signals.h"
 #include "text.h"
 
 #define MIB (1024u * 1024)
@@ -37,7 +35,6 @@ struct build {
         const char *tag; /* NULL: default */
         struct progress *progress;
         uint64_t begin_ms;
-        int signum;
 };
 
 /* --- from packages ---------------------------------------------------------------------------------- */
@@ -190,28 +187,15 @@ static void show_log(struct client *c, const char *op) {
         }
 }
 
-static void on_signal(void *arg, int signum) {
-        struct build *b = arg;
-
-        b->signum = signum;
-        client_interrupt(b->c);
-}
-
 static int follow(struct build *b, const char *op) {
         _cleanup_json_ json_t *result = NULL;
         char took[TEXT_SIZE];
         struct api_error e;
 
-        static const int list[] = { SIGINT, SIGTERM, 0 };
-        struct signals *signals = signals_new(client_loop(b->c), list, on_signal, b);
-        int r = operation_wait(b->c, op, b->progress, &result, &e);
-        signals_free(signals);
-        progress_clear(b->progress);
-        if (b->signum) {
-                cli_note(
-                        "the build goes on without being watched; `cspace template ls` shows when it is done");
-                return CLI_SIGNAL + b->signum;
-        }
+        int r = operation_watch(b->c, op, b->progress, "the build goes on without being watched; `cspace template ls` shows when it is done",
+                                &result, &e);
+        if (r > 0)
+                return r;
         if (r < 0) {
                 show_log(b->c, op);
                 return api_error_print(&e);

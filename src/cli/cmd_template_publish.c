@@ -24,8 +24,11 @@ static int publish(struct client *c, const char *sandbox, const json_t *body, st
 
         int r = client_call(c, "POST", target, body, 0, &answer, &e);
         if (r >= 0)
-                r = operation_wait(c, member_str(json_object_get(answer, "operation"), "id"), p, &op, &e);
+                r = operation_watch(c, member_str(json_object_get(answer, "operation"), "id"), p,
+                                    "this goes on without being watched; `cspace template ls` shows when it is done", &op, &e);
         progress_clear(p);
+        if (r > 0)
+                return r;
         if (r < 0)
                 return api_error_print(&e);
         if (cli()->json) {

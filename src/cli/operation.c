@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "operation.h"
 
+#include <signal.h>
+
 #include "base/str.h"
+#include "cli.h"
 #include "mem.h"
+#include "signals.h"
 
 #define OPERATION_WAIT_S 60        /* one request is held so long */
 #define OPERATION_WATCHED_WAIT_S 1 /* when somebody looks at the steps */
@@ -59,4 +63,30 @@ int operation_wait(struct client *c, const char *id, struct progress *p, json_t 
                         *ret = STEAL(op);
                 return r;
         }
+}
+
+struct watch {
+        struct client *c;
+        int signum;
+};
+
+static void on_signal(void *arg, int signum) {
+        struct watch *w = arg;
+
+        w->signum = signum;
+        client_interrupt(w->c);
+}
+
+int operation_watch(struct client *c, const char *id, struct progress *p, const char *goes_on, json_t **ret, struct api_error *e) {
+        static const int list[] = { SIGINT, SIGTERM, SIGHUP, 0 };
+        struct watch w = { .c = c };
+
+        struct signals *signals = signals_new(client_loop(c), list, on_signal, &w);
+        int r = operation_wait(c, id, p, ret, e);
+        signals_free(signals);
+        progress_clear(p);
+        if (r == 0 || !w.signum)
+                return r;
+        cli_note("%s", goes_on);
+        return CLI_SIGNAL + w.signum;
 }

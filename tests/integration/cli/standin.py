@@ -487,7 +487,8 @@ class Standin:
         if rest == ['fork']:
             s['forked'] = json.loads(body)
             op = self.operation('fork', s['id'])
-            op['state'], op['result'] = 'succeeded', {'sandboxes': [s['id']]}
+            if not self.hold_builds:
+                op['state'], op['result'] = 'succeeded', {'sandboxes': [s['id']]}
             return 202, {'operation': op}
         if rest == ['policy'] and method == 'GET':
             return 200, {'policy': s.get('policy', {'rules': []}), 'egress': {'state': 'active', 'rules': 1, **self.warnings}}

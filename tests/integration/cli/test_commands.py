@@ -378,6 +378,18 @@ def test_interrupted_create_is_taken_back(cli, server):
     assert (p.returncode, out) == (130, b'') and not server.sandboxes
 
 
+@pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_interrupted_fork_goes_on_and_says_so(cli, server, sandbox, number):
+    server.hold_builds = True
+    n = len(server.requests)
+    p = cli.start('fork', sandbox, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    while not any('/operations/' in r[1] for r in server.requests[n:]):
+        time.sleep(0.01)
+    p.send_signal(number)
+    out, err = p.communicate(timeout=20)
+    assert (p.returncode, out) == (128 + number, b'') and b'the copies are made all the same' in err
+
+
 # --- help, completion ---------------------------------------------------------------------------------
 
 def commands(cli):
