@@ -201,7 +201,7 @@ static void on_body(void *arg, const uint8_t *data, size_t n) {
         if (!q->pub.x || q->pub.route->body != API_BODY_JSON)
                 return;
         if (q->body.len + n > LIMIT_JSON_BODY) {
-                api_error(&q->pub, API_BODY_TOO_LARGE, "the body is longer than %d bytes", LIMIT_JSON_BODY);
+                api_error(&q->pub, API_BODY_TOO_LARGE, "the body is longer than %d MiB", LIMIT_JSON_BODY >> 20);
                 return;
         }
         if (buf_append(&q->body, data, n) < 0)
@@ -350,7 +350,7 @@ static void start(struct req *q, struct api *a) {
                 return;
         }
         if (r->route->body == API_BODY_JSON && h->content_length > LIMIT_JSON_BODY)
-                api_error(r, API_BODY_TOO_LARGE, "the body is longer than %d bytes", LIMIT_JSON_BODY);
+                api_error(r, API_BODY_TOO_LARGE, "the body is longer than %d MiB", LIMIT_JSON_BODY >> 20);
         else if (r->route->body == API_BODY_STREAM) {
                 if ((r->route->flags & API_FLAG_IDEM) && api_header(r, "Idempotency-Key"))
                         (void) hash_request(q);

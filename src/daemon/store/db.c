@@ -15,13 +15,20 @@
 #include "db.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/fs.h>
 #include <sqlite3.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/fd.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "db_schema.h"
@@ -31,6 +38,7 @@
 #define DB_GROUP_MAX 256
 #define DB_STMTS_MAX 128
 #define DB_PARAMS_MAX 24
+#define DB_RESERVE_BYTES (8 << 20) /* SQLite begins its log again at 4 MiB */
 
 struct stmt {
         const char *sql;
@@ -477,6 +485,26 @@ static void conn_close(struct db_conn *c) {
         (void) sqlite3_close(c->sql);
 }
 
+/*
+ * Room for the rows by which room is made: on a full disk sandboxes can still be deleted. What is written goes to the log
+ * first, so the log has its blocks beforehand, and keeps them when they are written again (FS_NOCOW_FL, on btrfs). Where
+ * that cannot be had, a full disk is one for the database too.
+ */
+static void reserve(const char *path) {
+        char log[PATH_MAX];
+        struct stat st;
+        int flags = 0, n = snprintf(log, sizeof log, "%s-wal", path);
+        _cleanup_fd_ int fd = n > 0 && (size_t) n < sizeof log ? open(log, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600) : -EBADF;
+        if (fd < 0 || fstat(fd, &st) < 0)
+                return;
+        if (st.st_size == 0 && ioctl(fd, FS_IOC_GETFLAGS, &flags) == 0) {
+                flags |= FS_NOCOW_FL;
+                (void) ioctl(fd, FS_IOC_SETFLAGS, &flags);
+        }
+        if (fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, DB_RESERVE_BYTES) < 0)
+                log_info("no room is kept for the database: %s", strerror(errno));
+}
+
 static int conn_open(struct db_conn *c, const char *path, struct error *err) {
         int rc = sqlite3_open_v2(path, &c->sql, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL);
         if (rc != SQLITE_OK)
@@ -487,9 +515,10 @@ static int conn_open(struct db_conn *c, const char *path, struct error *err) {
         static const char setup[] = "PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL;"
                                     "PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;"
                                     "PRAGMA journal_size_limit = 16777216; BEGIN EXCLUSIVE; COMMIT";
-        int r = db_script(c, setup, err);
+        int r = db_script(c, setup, err), keep = 1;
         if (r < 0)
                 return r;
+        (void) sqlite3_file_control(c->sql, "main", SQLITE_FCNTL_PERSIST_WAL, &keep);
         return db_migrate(c, err);
 }
 
@@ -503,7 +532,16 @@ int db_open(uv_loop_t *loop, const char *path, struct db **ret, struct error *er
                 return error_set(err, -ENOMEM, "out of memory");
         list_init(&db->waiting);
         list_init(&db->finished);
-        int r = conn_open(&db->conn, path, err);
+        int r = 0;
+        if (access(path, F_OK) < 0) { /* SQLite removes the log of an empty database */
+                r = conn_open(&db->conn, path, err);
+                conn_close(&db->conn);
+                db->conn = (struct db_conn){ .sql = NULL };
+        }
+        if (r >= 0) {
+                reserve(path);
+                r = conn_open(&db->conn, path, err);
+        }
         if (r < 0) {
                 conn_close(&db->conn);
                 free(db);

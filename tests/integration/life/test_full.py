@@ -92,3 +92,25 @@ def test_guest_that_writes_to_a_full_host(full, meanwhile):
     until(lambda: 'reason' not in h.get(f'/v1/sandboxes/{a}').json, what='the guest goes on')
     until(lambda: h.sh(a, 'cat /root/sum 2>/dev/null || true'), what='its command')
     assert h.sh(a, 'sha256sum </root/big; dmesg | grep -ci "i/o error" || true') == h.sh(a, 'cat /root/sum') + '0\n'
+
+
+def test_room_can_be_made(full):
+    """Where nothing at all can be written any more, what is there can still be deleted."""
+    h = full
+    a, b, c = h.create(), h.create(), h.create()
+    h.sh(a, 'head -c 20000000 /dev/urandom >/root/x; sync')
+    cp = h.change(b, 'checkpoints', {'kind': 'disk'})['operation']['result']['checkpoint']
+    h.change(c, 'suspend')
+    h.fill(0)
+    with open(os.path.join(os.path.dirname(h.data), 'ballast'), 'ab', buffering=0) as f, contextlib.suppress(OSError):
+        while True:
+            f.write(os.urandom(4096))
+            os.fsync(f.fileno())
+    r = h.request('DELETE', f'/v1/sandboxes/{b}/checkpoints/{cp}')
+    assert r.status in (200, 204), r
+    for x in (c, a, b):
+        h.delete(x)
+    assert h.left() == {'run': [], 'disks': [], 'images': []}
+    h.kill_cspaced()
+    h.start_cspaced()
+    assert h.get('/v1/sandboxes').json['sandboxes'] == []
