@@ -515,10 +515,9 @@ static int conn_open(struct db_conn *c, const char *path, struct error *err) {
         static const char setup[] = "PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL;"
                                     "PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;"
                                     "PRAGMA journal_size_limit = 16777216; BEGIN EXCLUSIVE; COMMIT";
-        int r = db_script(c, setup, err), keep = 1;
+        int r = db_script(c, setup, err);
         if (r < 0)
                 return r;
-        (void) sqlite3_file_control(c->sql, "main", SQLITE_FCNTL_PERSIST_WAL, &keep);
         return db_migrate(c, err);
 }
 
