@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <termios.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -17,6 +16,7 @@
 #include "mem.h"
 #include "output.h"
 #include "table.h"
+#include "terminal.h"
 #include "text.h"
 
 #define SECRET_MAX 8192 /* as cspaced takes it */
@@ -74,17 +74,13 @@ static int read_all(int fd, char secret[SECRET_MAX + 3]) {
 }
 
 static int read_terminal(char secret[SECRET_MAX + 3]) {
-        struct termios old, quiet;
+        struct error e = ERROR_INIT;
 
-        if (tcgetattr(STDIN_FILENO, &old) < 0)
-                return -errno;
-        quiet = old;
-        quiet.c_lflag &= ~(tcflag_t) ECHO;
-        if (tcsetattr(STDIN_FILENO, TCSAFLUSH, &quiet) < 0)
-                return -errno;
+        if (terminal_hide(&e) < 0)
+                return -ENOTTY;
         fputs("Secret: ", stderr);
         int r = read_all(STDIN_FILENO, secret);
-        (void) tcsetattr(STDIN_FILENO, TCSADRAIN, &old);
+        terminal_restore();
         fputc('\n', stderr);
         return r;
 }

@@ -54,24 +54,50 @@ static void handle(int signum, void (*fn)(int)) {
         (void) sigaction(signum, &act, NULL);
 }
 
-int terminal_raw(struct error *err) {
+/* Into `raw`, which is made of `saved`. */
+static int change(int how, const char *what, struct error *err) {
         static const int fatal[] = { SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGALRM, SIGXCPU, SIGSYS };
 
-        if (!isatty(STDIN_FILENO))
-                return 0;
-        if (tcgetattr(STDIN_FILENO, &saved) < 0)
-                return error_errno(err, errno, "cannot read the terminal's settings");
-        raw = saved;
-        cfmakeraw(&raw);
         atexit(terminal_restore);
         for (size_t i = 0; i < ARRAY_SIZE(fatal); i++)
                 handle(fatal[i], on_fatal);
         handle(SIGTSTP, on_stop);
         handle(SIGCONT, on_continue);
-        if (tcsetattr(STDIN_FILENO, TCSADRAIN, &raw) < 0)
-                return error_errno(err, errno, "cannot set the terminal to raw mode");
+        if (tcsetattr(STDIN_FILENO, how, &raw) < 0)
+                return error_errno(err, errno, "cannot set the terminal %s", what);
         is_saved = is_raw = 1;
         return 0;
+}
+
+static int read_settings(struct error *err) {
+        if (tcgetattr(STDIN_FILENO, &saved) < 0)
+                return error_errno(err, errno, "cannot read the terminal's settings");
+        raw = saved;
+        return 0;
+}
+
+int terminal_raw(struct error *err) {
+        if (!isatty(STDIN_FILENO))
+                return 0;
+        int r = read_settings(err);
+        if (r < 0)
+                return r;
+        cfmakeraw(&raw);
+        return change(TCSADRAIN, "to raw mode", err);
+}
+
+int terminal_hide(struct error *err) {
+        static const int ends[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT };
+
+        if (!isatty(STDIN_FILENO))
+                return 0;
+        int r = read_settings(err);
+        if (r < 0)
+                return r;
+        raw.c_lflag &= ~(tcflag_t) ECHO;
+        for (size_t i = 0; i < ARRAY_SIZE(ends); i++)
+                handle(ends[i], on_fatal);
+        return change(TCSAFLUSH, "not to show what is typed", err); /* nor what was typed before */
 }
 
 void terminal_size(uint16_t *ret_cols, uint16_t *ret_rows) {

@@ -177,6 +177,16 @@ def test_stop_and_continue(terminal, sandbox):
     t.expect('backagain')
 
 
+@pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
+def test_interrupted_while_a_secret_is_typed(terminal, server, number):
+    t = terminal('credential', 'add', 'token')
+    t.expect('Secret: ')
+    assert not t.restored()
+    t.send('half')
+    t.proc.send_signal(number)
+    assert t.proc.wait(10) == -number and t.restored() and not server.credentials
+
+
 def test_needs_a_terminal(cli, sandbox):
     r = cli('shell', sandbox)
     assert r.returncode == 2
