@@ -38,7 +38,7 @@ static const struct {
         { "forbidden", "keys are managed by root and the group cspace over the local socket" },
         { "name_taken", "choose another name, or remove what has it" },
         { "sandbox_not_running", "`cspace wake SANDBOX` has it run again, `cspace logs SANDBOX` says why it does not run" },
-        { "template_in_use", "delete its sandboxes first; `cspace ls` shows them" },
+        { "template_in_use", "delete them first; `cspace ls` shows the sandboxes, snapshots are those of the E2B API" },
         { "build_running", "wait until it is done, or build under another name" },
         { "unavailable", "`cspace doctor` says what is missing" },
         { "storage_full", "delete sandboxes or templates, or enlarge the data folder" },

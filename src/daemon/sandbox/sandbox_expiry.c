@@ -52,8 +52,8 @@ static bool has_vm(const struct sandbox *s) {
 /* When its time to live or the time without use is over; 0 never. */
 static int64_t end_ms(const struct sandbox *s) {
         int64_t due = 0;
-        if (s->del || s->state == SANDBOX_POOLED || s->state == SANDBOX_DELETED)
-                return 0;
+        if (s->del || s->state == SANDBOX_POOLED || s->state == SANDBOX_SNAPSHOT || s->state == SANDBOX_DELETED)
+                return 0; /* a snapshot has its sandbox's time for what is made of it */
         bool rests = s->state == SANDBOX_SUSPENDED || s->state == SANDBOX_STOPPED || s->state == SANDBOX_FAILED;
         if (s->expires_ms && !(rests && s->rules.on_expiry != SANDBOX_END_DELETE && s->started_ms))
                 due = s->expires_ms;

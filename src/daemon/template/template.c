@@ -250,10 +250,11 @@ void template_unused(struct app *app, struct tmpl *t) {
         (void) remove_content(app, t, db_batch_new(), NULL, NULL);
 }
 
-static unsigned users_of(struct app *app, const struct tmpl *t) {
+/* Snapshots are no sandboxes to who lists them, and are told apart. */
+static unsigned users_of(struct app *app, const struct tmpl *t, bool snapshots) {
         unsigned n = 0;
         for (const struct sandbox *s = sandbox_oldest(app); s; s = s->next)
-                n += s->tmpl == t && s->state != SANDBOX_POOLED;
+                n += s->tmpl == t && s->state != SANDBOX_POOLED && (s->state == SANDBOX_SNAPSHOT) == snapshots;
         return n;
 }
 
@@ -264,12 +265,12 @@ int template_remove(struct app *app, const char *ref, template_remove_cb cb, voi
         if (r < 0)
                 return r;
         bool last = !full[0] || t->n_tags == 1;
-        unsigned users = users_of(app, t);
+        unsigned users = users_of(app, t, false), snapshots = users_of(app, t, true);
         if (t->removing)
                 return error_set(err, -EALREADY, "template \"%s\" is being removed", ref);
-        if (last && (users > 0 || t->pins > 0))
-                return error_set(err, -EBUSY, "template \"%s\" is used by %u sandbox%s and %u build%s", ref, users, users == 1 ? "" : "es",
-                                 t->pins, str_s(t->pins));
+        if (last && (users > 0 || snapshots > 0 || t->pins > 0))
+                return error_set(err, -EBUSY, "template \"%s\" is used by %u sandbox%s, %u snapshot%s and %u build%s", ref, users,
+                                 users == 1 ? "" : "es", snapshots, str_s(snapshots), t->pins, str_s(t->pins));
         struct db_batch *b = db_batch_new();
         for (struct tag_entry *e = app->templates->tags, *next; e; e = next) {
                 next = e->next;
@@ -402,9 +403,10 @@ json_t *template_to_json(struct app *app, const struct tmpl *t, bool full) {
         for (const struct tag_entry *e = app->templates->tags; e; e = e->next)
                 if (e->tag.tmpl == t)
                         (void) json_array_append_new(names, json_string(e->tag.ref));
+        unsigned users = users_of(app, t, false) + users_of(app, t, true);
         json_t *j = json_pack("{s:s, s:o, s:s, s:I, s:I, s:o}", "digest", t->digest, "names", names, "created_at", created,
-                              "disk_mb", (json_int_t) (t->disk_bytes >> 20), "sandboxes", (json_int_t) users_of(app, t),
-                              "variants", variants_to_json(app, t->digest));
+                              "disk_mb", (json_int_t) (t->disk_bytes >> 20), "sandboxes", (json_int_t) users, "variants",
+                              variants_to_json(app, t->digest));
         (void) json_object_set_new(j, "state", json_string(template_building(app, t) ? "building" : "ready"));
         const char *agent = template_agent(app, t);
         if (agent)

@@ -468,6 +468,17 @@ def test_e2b_snapshot(e2b, state):
     assert e2b('POST', '/sandboxes/none/snapshots', {}).status == 404
 
 
+def test_e2b_snapshot_outlives_the_time_of_its_sandbox(e2b):
+    d = e2b.d
+    s = e2b_create(e2b, timeout=2)['sandboxID']
+    snapshot = e2b('POST', f'/sandboxes/{s}/snapshots', {}).json['snapshotID']
+    later = e2b_create(e2b, timeout=2)['sandboxID']  # whose time is over after that of one made when the snapshot was
+    until(lambda: not {s, later} & ids(d), what='the end of both')
+    assert [x['snapshotID'] for x in e2b('GET', '/snapshots').json] == [snapshot]
+    r = d.delete('/v1/templates/base')
+    assert r.code == 'template_in_use' and '0 sandboxes, 1 snapshot and' in r.json['error']['message'], r
+
+
 @pytest.mark.parametrize('step', TAKING)
 @pytest.mark.parametrize('how', ['kill', 'error'])
 def test_e2b_snapshot_disturbed(e2b, step, how):
