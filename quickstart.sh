@@ -72,7 +72,16 @@ if [ ! -f "$build/build.ninja" ]; then
         run_logged meson setup "$build" "$here" -Dtests=false
 fi
 run_logged ninja -C "$build"
+# What was installed before and is the same is a mere comment in Meson's list of this installation, by which `ninja
+# uninstall` goes, and its folders are not in it: the list before knows them.
+installed=$build/meson-logs/install-log.txt
+before=$(mktemp)
+trap 'rm -f "$before"' EXIT
+cat "$installed" >"$before" 2>/dev/null || true
 run_logged meson install -C "$build" --no-rebuild --only-changed
+all=$(sed 's/^# Preserving old file //' "$installed" "$before" | awk '!seen[$0]++')
+printf '%s\n' "$all" >"$installed"
+rm -f "$before"
 # Where a user cloned, what was built belongs to that user.
 chown -R --reference="$here" "$build"
 

@@ -271,6 +271,12 @@ def stage_quickstart(results):
     code, out = run('quickstart', ['./quickstart.sh'], 600)
     results.add('quickstart/second run', 'passed' if code == 0 else 'failed',
                 f'exit code {code}' if code else f'{time.monotonic() - began:.1f} s')
+    # `ninja uninstall` goes by this list.
+    code, out = run('quickstart', ['meson', 'introspect', 'build', '--installed'], 60)
+    with open(os.path.join(TOP, 'build', 'meson-logs', 'install-log.txt'), encoding='utf-8') as f:
+        listed = set(f.read().splitlines())
+    lost = set(json.loads(out).values()) - listed if code == 0 else {'all'}
+    results.add('quickstart/uninstall knows every file', 'failed' if lost else 'passed', ' '.join(sorted(lost)))
 
 
 def node_tests(results, stage, directory, timeout):

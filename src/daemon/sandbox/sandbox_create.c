@@ -224,7 +224,7 @@ static void is_running(struct create *c, struct op *o) {
         s->create = NULL;
         if (db_batch_submit(app->db, b, on_woken, c) < 0)
                 on_woken(c, -ENOMEM, &(struct error){ .msg = "out of memory" });
-        sandbox_log(app, s, "info", "running", "ready after %llu us%s", (unsigned long long) s->timing.total_us,
+        sandbox_log(app, s, "info", "running", "ready after %.1f ms%s", (double) s->timing.total_us / 1000,
                     s->timing.warm ? " (warm)" : "");
 }
 
