@@ -95,6 +95,8 @@ if ! "$cspace" template ls --quiet | grep -Eqx 'base(:latest)?'; then
         say "building the template \"base\" (some minutes, once)"
         "$cspace" template build base
 fi
+# Tells of templates from before an upgrade.
+"$cspace" template ls >/dev/null
 
 # ---- the first sandbox ------------------------------------------------------------------------
 
