@@ -62,6 +62,17 @@ def test_configuration():
     assert sorted(rows) == sorted(documented)
 
 
+def test_configuration_that_is_installed():
+    """It has every key, as a comment with its default, as it says."""
+    with open(os.path.join(TOP, 'src/lib/conf/conf.c'), encoding='utf-8') as f:
+        rows = re.findall(r'^ +\{ "([a-z]+)", "([a-z_]+)", KIND.*?, ("[^"]*"|CSPACE_LIBEXEC), (?:NULL|"[^"]*") \},$', f.read(), re.M)
+    want = {(section, key): value.strip('"').replace('CSPACE_LIBEXEC', '/usr/local/libexec/cspace') for section, key, value in rows}
+    with open(os.path.join(TOP, 'packaging/cspace.conf'), encoding='utf-8') as f:
+        have = {(section, key): value for section, text in re.findall(r'^\[(\w+)\]\n(.*?)(?=^\[|\Z)', f.read(), re.M | re.S)
+                for key, value in re.findall(r'^#(\w+) = ?(.*)$', text, re.M)}
+    assert len(want) > 30 and have == want
+
+
 @pytest.mark.parametrize('page,program', [('cspaced.8', 'src/daemon/cspaced'), ('cspace-rootd.8', 'src/rootd/cspace-rootd')])
 def test_services(cspace, page, program):
     path = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(cspace))), program)
