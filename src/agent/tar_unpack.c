@@ -197,7 +197,9 @@ static int enter(struct tar_unpack *u, const char *dir, struct error *err) {
 static int clear_way(struct tar_unpack *u, const char *name, struct error *err) {
         if (unlinkat(u->parent, u->base, 0) == 0 || errno == ENOENT)
                 return 0;
-        return error_errno(err, errno == EISDIR || errno == EPERM ? EISDIR : errno, "cannot replace '%.200s'", name);
+        if (errno == EISDIR || errno == EPERM)
+                return error_set(err, -EISDIR, "a folder is in the way of '%.200s': move it or remove it first", name);
+        return error_errno(err, errno, "cannot replace '%.200s'", name);
 }
 
 /* A link that is in a folder's way. */
