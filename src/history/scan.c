@@ -147,10 +147,13 @@ static int look_chunk(struct run_state *t, uint64_t at, uint32_t n, uint32_t fir
         return r;
 }
 
-/* Blocks that are the same in both, and in no overlay, are looked at where they are. */
+/*
+ * Blocks that are the same in both, and in no overlay, are looked at where they are: in the older image, which is a file that stays,
+ * so that the host has them in memory the next time. The newer one may be a copy of this moment, of which it has nothing yet.
+ */
 static bool look_view(struct run_state *t, uint64_t at, uint32_t n, uint32_t first) {
         uint32_t bs = t->new->block_size, per_block = bs / t->new->inode_bytes;
-        const uint8_t *view = image_view(t->new->img, at * bs, (size_t) n * bs);
+        const uint8_t *view = image_view(t->old->img, at * bs, (size_t) n * bs);
 
         for (uint32_t k = 0; view && k < n; k++)
                 look_block(t, first + k * per_block, NULL, view + (size_t) k * bs);

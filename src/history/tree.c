@@ -80,6 +80,7 @@ static int on_same(void *ctx, const struct hentry *e) {
 }
 
 /* *note is the next one that is not used up; they come in the order of the inodes. */
+/* In the older image, as with inode tables (scan.c): its blocks are the newer one's too. */
 static int read_same(struct tree *t, uint32_t ino, size_t *note) {
         struct walk w = { .t = t, .parent = ino };
         const struct scan *s = t->scan;
@@ -96,8 +97,8 @@ static int read_same(struct tree *t, uint32_t ino, size_t *note) {
                 dir.l.i_size_high = (uint32_t) (n->size >> 32);
                 memcpy(dir.l.i_block, n->block, sizeof n->block);
         } else
-                r = hfs_inode(t->new, ino, &dir);
-        return r < 0 ? r : hdir_walk(t->new, &dir, on_same, &w, &t->bad_names);
+                r = hfs_inode(t->old, ino, &dir);
+        return r < 0 ? r : hdir_walk(t->old, &dir, on_same, &w, &t->bad_names);
 }
 
 /* -- a directory that may differ ---------------------------------------------------------------------------------- */
@@ -239,7 +240,7 @@ int tree_read(struct hfs *old, struct hfs *new, const struct scan *scan, struct 
         _cleanup_(tree_done) struct tree t = { .old = old, .new = new, .scan = scan };
         size_t note = 0;
 
-        expect_noted(new, scan);
+        expect_noted(old, scan);
         for (uint32_t ino = 1; ino <= scan->inodes; ino++) {
                 if (scan->new_dirs[ino / 8] == 0 && scan->old_dirs[ino / 8] == 0) {
                         ino |= 7;

@@ -32,6 +32,7 @@ import struct
 import sys
 import threading
 import time
+import traceback
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'rootd'))
 import wire  # noqa: E402
@@ -139,8 +140,12 @@ class Conn:
                 COMMITTING.add(image)
             with removing:
                 self.work(name, seq, m, fds)
-        except TimeoutError:
+        except (TimeoutError, ConnectionError):
             pass
+        except Exception as e:  # else whoever asked waits for as long as it may
+            traceback.print_exc()
+            with contextlib.suppress(OSError):
+                self.error(name, seq, 5, f'the stand-in: {e!r}')
         finally:
             if name == 'IMAGE_COMMIT':
                 COMMITTING.discard(image)

@@ -197,6 +197,7 @@ def host(base, libexec, btrfs):
         yield h
     finally:
         try:
+            h.kill_cspaced()  # it may be stopped
             h.close()
         finally:
             disk.close()
