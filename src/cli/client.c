@@ -35,7 +35,6 @@ static const struct {
         { "process_not_found", "`cspace info SANDBOX` shows the commands of a sandbox" },
         { "unauthenticated",
           "give a key in CSPACE_API_KEY or with --key; root on the host makes one with `cspace key create`" },
-        { "forbidden", "keys are managed by root and the group cspace over the local socket" },
         { "name_taken", "choose another name, or remove what has it" },
         { "sandbox_not_running", "`cspace wake SANDBOX` has it run again, `cspace logs SANDBOX` says why it does not run" },
         { "template_in_use", "delete them first; `cspace ls` shows the sandboxes, snapshots are those of the E2B API" },

@@ -153,7 +153,7 @@ const struct command command_checkpoint_rm = {
         .min_args = 2,
         .max_args = -1,
         .command_at = -1,
-        .args = { COMPLETE_SANDBOX, COMPLETE_NONE },
+        .args = { COMPLETE_SANDBOX, COMPLETE_CHECKPOINT },
         .with = run_rm,
 };
 
@@ -181,6 +181,6 @@ const struct command command_rollback = {
         .min_args = 2,
         .max_args = 2,
         .command_at = -1,
-        .args = { COMPLETE_SANDBOX, COMPLETE_NONE },
+        .args = { COMPLETE_SANDBOX, COMPLETE_CHECKPOINT },
         .with = run_rollback,
 };

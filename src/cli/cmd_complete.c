@@ -155,6 +155,49 @@ static void offer_commands(const char *group, const char *typed) {
         }
 }
 
+static void offer_bindings(const char *typed) {
+        if (!first_operand)
+                return;
+        _cleanup_free_ char *id = client_escape(first_operand), *target = mem_printf("/v1/sandboxes/%s/bindings", id);
+        _cleanup_json_ json_t *j = fetch(target);
+        const json_t *b;
+        size_t i;
+
+        json_array_foreach(json_object_get(j, "bindings"), i, b) offer(member_str(b, "id"), typed);
+}
+
+static void offer_processes(const char *typed) {
+        if (!first_operand)
+                return;
+        _cleanup_free_ char *id = client_escape(first_operand), *target = mem_printf("/v1/sandboxes/%s/commands", id);
+        _cleanup_json_ json_t *j = fetch(target);
+        const json_t *p;
+        size_t i;
+
+        json_array_foreach(json_object_get(j, "commands"), i, p)
+                if (!json_is_object(json_object_get(p, "exit")))
+                        offer(member_str(p, "process_id"), typed);
+}
+
+/* Values of options that take one of a few words. */
+static void offer_words(const char *option, const char *typed) {
+        static const struct {
+                const char *option, *words[6];
+        } all[] = {
+                { "on-expiry", { "delete", "suspend", "stop" } },
+                { "on-idle", { "pause", "suspend", "stop", "delete" } },
+                { "bindings", { "none", "inherit" } },
+                { "client-auth", { "basic", "body" } },
+                { "kind", { "dns", "connect", "request", "packets", "lost" } },
+                { "verdict", { "allow", "deny" } },
+                { "state", { "running", "paused", "suspended", "stopped", "failed" } },
+        };
+
+        for (size_t i = 0; i < ARRAY_SIZE(all); i++)
+                for (size_t k = 0; str_eq(all[i].option, option) && all[i].words[k]; k++)
+                        offer(all[i].words[k], typed);
+}
+
 static void offer_kind(enum complete kind, const char *typed) {
         switch (kind) {
         case COMPLETE_NONE:
@@ -194,6 +237,12 @@ static void offer_kind(enum complete kind, const char *typed) {
                 break;
         case COMPLETE_PRESET:
                 offer_presets(typed);
+                break;
+        case COMPLETE_BINDING:
+                offer_bindings(typed);
+                break;
+        case COMPLETE_PROCESS:
+                offer_processes(typed);
                 break;
         }
 }
@@ -251,15 +300,12 @@ static void complete_in(const struct command *c, int n, char **words, const char
         int operands = walk(&spec, n, words, &value, &options);
 
         if (value) {
+                offer_words(value->name, typed);
                 offer_kind(value->complete, typed);
         } else if (operands >= 0 && options && typed[0] == '-') {
                 offer_options(&spec, typed);
-        } else if (operands >= 0 && (c->max_args < 0 || operands < c->max_args)) {
-                int at = operands < COMMAND_ARGS_MAX ? operands : COMMAND_ARGS_MAX - 1;
-
-                while (at > 0 && c->args[at] == COMPLETE_NONE && c->command_at < 0)
-                        at--; /* the last kind is repeated */
-                offer_kind(c->args[at], typed);
+        } else if (operands >= 0) {
+                offer_kind(command_operand(c, operands), typed);
         }
 }
 

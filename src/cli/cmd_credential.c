@@ -480,7 +480,7 @@ const struct command command_unbind = {
         .min_args = 2,
         .max_args = -1,
         .command_at = -1,
-        .args = { COMPLETE_SANDBOX, COMPLETE_NONE },
+        .args = { COMPLETE_SANDBOX, COMPLETE_BINDING },
         .with = unbind_all,
 };
 

@@ -27,6 +27,6 @@ const struct command command_help = {
         .summary = "Explain a command.",
         .max_args = 2,
         .command_at = -1,
-        .args = { COMPLETE_COMMAND },
+        .args = { COMPLETE_COMMAND, COMPLETE_NONE },
         .run = run,
 };

@@ -66,7 +66,7 @@ const struct command command_kill = {
         .min_args = 2,
         .max_args = 3,
         .command_at = -1,
-        .args = { COMPLETE_SANDBOX, COMPLETE_NONE },
+        .args = { COMPLETE_SANDBOX, COMPLETE_PROCESS },
         .with = run_kill,
 };
 

@@ -247,3 +247,11 @@ const char *command_suggest(const char *group, const char *word) {
         }
         return best;
 }
+
+enum complete command_operand(const struct command *c, int i) {
+        int last = 0;
+
+        while (last + 1 < COMMAND_ARGS_MAX && c->args[last + 1] != 0)
+                last++;
+        return i <= last ? c->args[i] : c->max_args < 0 && c->command_at <= 0 ? c->args[last] : COMPLETE_NONE;
+}

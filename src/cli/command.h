@@ -23,7 +23,7 @@ struct command {
         int command_at;         /* see struct opt_spec */
         bool destructive;       /* ends or deletes something: nobody is led to it by a word that is only like it */
         bool raw;               /* parses its own arguments; opts is for help and completion only */
-        enum complete args[COMMAND_ARGS_MAX]; /* of operands; the last one is repeated */
+        enum complete args[COMMAND_ARGS_MAX]; /* of operands, see command_operand() */
         /* One of the two, with the operands (raw: name and all); returns the exit code. */
         int (*run)(int argc, char **argv);
         int (*with)(struct client *c, int argc, char **argv); /* with a client, which is made before */
@@ -46,6 +46,8 @@ extern const struct opt command_globals[];
 /* The command that the words name, longest first; *ret_words says how many words that took. NULL:
  * none. The hidden "__complete" and "__log" are found but not in command_table[]. */
 const struct command *command_find(int argc, char **argv, int *ret_words);
+/* What operand i is: the last kind is repeated where there may be any number, but for a command's own arguments. */
+enum complete command_operand(const struct command *c, int i);
 /* Whether word starts the name of commands with two words ("template"). */
 bool command_is_group(const char *word);
 

@@ -53,15 +53,6 @@ static size_t operand_name(const char *synopsis, int index, const char **ret) {
         return 0;
 }
 
-/* What operand i is: the last kind is repeated where there may be any number, but for a command's own arguments. */
-static enum complete operand_kind(const struct command *c, int i) {
-        int last = 0;
-
-        while (last + 1 < COMMAND_ARGS_MAX && c->args[last + 1] != 0)
-                last++;
-        return i <= last ? c->args[i] : c->max_args < 0 && c->command_at <= 0 ? c->args[last] : COMPLETE_NONE;
-}
-
 static int check_operands(const struct command *c, int n, char **argv) {
         const char *name = NULL;
         size_t len = n < c->min_args ? operand_name(c->synopsis, n, &name) : 0;
@@ -74,7 +65,7 @@ static int check_operands(const struct command *c, int n, char **argv) {
                 return cli_usage("argument \"%s\" is one too many", argv[c->max_args]);
         /* As from "$box" when the variable is not set: as part of a path it would name something else. */
         for (int i = 0; i < n; i++) {
-                enum complete kind = operand_kind(c, i);
+                enum complete kind = command_operand(c, i);
                 if (!*argv[i] && (kind == COMPLETE_SANDBOX || kind == COMPLETE_TEMPLATE))
                         return cli_usage("the %s's name is empty", kind == COMPLETE_SANDBOX ? "sandbox" : "template");
         }

@@ -17,7 +17,7 @@
 static bool admin(struct api_req *r) {
         if (!r->key)
                 return true;
-        api_error(r, API_FORBIDDEN, "API keys are managed by local administrators, over the Unix socket and without a key");
+        api_error(r, API_FORBIDDEN, "API keys are managed by root and the group cspace, over the Unix socket and without a key");
         return false;
 }
 

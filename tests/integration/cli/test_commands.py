@@ -442,6 +442,15 @@ def test_completion(cli, server, sandbox, tmp_path, monkeypatch):
     assert complete(cli, '--api', cli.env['CSPACE_API_URL'], 'rm', '') == [sandbox]
     assert set(complete(cli, 'cp', '')) == {'file.txt', sandbox + ':'}
     assert complete(cli, 'cp', 'file.txt', sandbox + ':/s') in ([sandbox + ':/srv/'], ['/srv/'])
+    # Of few words; and a command's last operand is not what the first one was.
+    assert complete(cli, 'create', '--on-expiry', '') == ['delete', 'suspend', 'stop']
+    assert complete(cli, 'audit', '--verdict', 'd') == ['deny']
+    process = cli('exec', '-d', sandbox, '--', 'sleep', '600').stdout.decode().strip()
+    assert complete(cli, 'kill', sandbox, '') == [process]
+    cli('bind', '--host', 'a.example', '--id', 'mine', sandbox, 'token')
+    assert complete(cli, 'unbind', sandbox, 'm') == ['mine']
+    for words in (['kill', sandbox, process, ''], ['ttl', sandbox, ''], ['policy', 'check', sandbox, ''], ['info', sandbox, '']):
+        assert complete(cli, *words) == [], words
     cli.env['CSPACE_API_URL'] = 'unix:/no/such'
     assert complete(cli, 'info', '') == []
 
