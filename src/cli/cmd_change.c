@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/str.h"
 #include "cli.h"
 #include "client.h"
 #include "command.h"
@@ -33,8 +34,11 @@ static void ask(struct client *c, const char *verb, const char *sandbox, struct 
         struct api_error e;
 
         if (client_call(c, "POST", target, NULL, 0, &answer, &e) < 0) {
-                ret->nothing = strcmp(verb, "wake") == 0 && api_error_is(&e, "conflict") && runs(c, id);
-                if (!ret->nothing)
+                bool conflict = api_error_is(&e, "conflict"), wakes = str_eq(verb, "resume") || str_eq(verb, "restore") || str_eq(verb, "start");
+                ret->nothing = str_eq(verb, "wake") && conflict && runs(c, id);
+                if (conflict && wakes)
+                        *rc = cli_fail_code(e.code, "%s; `cspace wake %s` does what applies", e.message, sandbox);
+                else if (!ret->nothing)
                         *rc = api_error_print(&e);
         } else
                 ret->operation = mem_dup(member_str(json_object_get(answer, "operation"), "id"));

@@ -484,6 +484,8 @@ class Standin:
                 if p.sandbox == s['id']:
                     p.signal(signal.SIGKILL)
             return 200 if 'wait' in query else 202, {'operation': op}
+        if rest in (['pause'], ['resume'], ['restore'], ['start']):
+            raise Refused(409, 'conflict', f'sandbox "{s["id"]}" is {s["state"]}: it cannot {rest[0]} now')
         if rest == ['fork']:
             s['forked'] = json.loads(body)
             op = self.operation('fork', s['id'])

@@ -76,6 +76,13 @@ def test_info_of_rules(cli, server, sandbox):
     assert 'Rules:       ' + ('\n' + ' ' * 13).join(rules) + '\n' in out
 
 
+def test_a_verb_that_does_not_apply(cli, sandbox):
+    for verb in ('resume', 'restore', 'start'):
+        r = cli(verb, sandbox)
+        assert r.returncode == 125 and f'it cannot {verb} now; `cspace wake {sandbox}` does what applies'.encode() in r.stderr
+    assert b'wake' not in cli('pause', sandbox).stderr
+
+
 def test_terminal_that_nobody_could_type_into(cli, server, sandbox):
     n = len(server.sandboxes)
     for args in (['exec', '-it', sandbox, '--', 'bash'], ['exec', '-t', sandbox, 'sh'], ['run', '-it', '--', 'bash']):
