@@ -147,6 +147,13 @@ def test_frame_floods(gw):
     assert gw.private_kib() < before + 8192
 
 
+def test_byte_limit_of_heads(gw):
+    gw.configure([{**RULES[0], 'limits': {'bytes_out': 10000}}])
+    answered = [b'uri=/say' in nghttp(gw, '-v', '-H', 'x-much: ' + 'y' * 4000, 'https://web.test:8443/say').stdout for _ in range(4)]
+    assert answered == [True, True, False, False]
+    assert gw.record(verdict='deny')['reason'] == 'limit_bytes'
+
+
 def test_server_without_http2(gw):
     r = nghttp(gw, '-v', 'https://web.test/say')
     assert b'does not speak HTTP/2' in r.stdout
