@@ -73,6 +73,19 @@ static int find_mapping(int proc, uint64_t bytes, struct mapping *ret, struct er
         return r;
 }
 
+/* *ret_proc: the process's folder in /proc. */
+static int find_memory(pid_t pid, uint64_t bytes, int *ret_proc, struct mapping *ret, struct error *err) {
+        char path[32];
+        (void) snprintf(path, sizeof path, "/proc/%d", pid);
+        _cleanup_fd_ int proc = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (proc < 0)
+                return error_errno(err, errno, "the VM's process is gone");
+        int r = find_mapping(proc, bytes, ret, err);
+        if (r == 0)
+                *ret_proc = fd_steal(&proc);
+        return r;
+}
+
 struct copy {
         struct image_runs *runs; /* NULL: not wanted */
         int mem, pagemap, out;
@@ -155,15 +168,10 @@ int image_memory_save(pid_t pid, uint64_t bytes, int dir, struct image_memory *r
 }
 
 int image_memory_save_runs(pid_t pid, uint64_t bytes, int dir, struct image_runs *runs, struct image_memory *ret, struct error *err) {
-        char path[32];
         struct mapping m = { .file = -EBADF };
-        _cleanup_fd_ int out = -EBADF;
+        _cleanup_fd_ int out = -EBADF, proc = -EBADF;
         uint64_t size;
-        (void) snprintf(path, sizeof path, "/proc/%d", pid);
-        _cleanup_fd_ int proc = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        if (proc < 0)
-                return error_errno(err, errno, "the VM's process is gone");
-        int r = find_mapping(proc, bytes, &m, err);
+        int r = find_memory(pid, bytes, &proc, &m, err);
         if (r < 0)
                 return r;
         _cleanup_fd_ int file = m.file;
@@ -193,13 +201,9 @@ static int write_blocks(int out, const uint8_t *d, size_t n, uint64_t at) {
 }
 
 int image_memory_save_whole(pid_t pid, uint64_t bytes, int dir, struct error *err) {
-        char path[32];
         struct mapping m = { .file = -EBADF };
-        (void) snprintf(path, sizeof path, "/proc/%d", pid);
-        _cleanup_fd_ int proc = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        if (proc < 0)
-                return error_errno(err, errno, "the VM's process is gone");
-        int r = find_mapping(proc, bytes, &m, err);
+        _cleanup_fd_ int proc = -EBADF;
+        int r = find_memory(pid, bytes, &proc, &m, err);
         if (r < 0)
                 return r;
         (void) fd_close(m.file);

@@ -140,6 +140,8 @@ void api_print_routes(const struct api *a); /* "METHOD PATH" lines */
 void api_reply(struct api_req *r, int status, json_t *body);
 void api_reply_h(struct api_req *r, int status, const struct http_header *h, size_t nh, json_t *body);
 void api_reply_empty(struct api_req *r, int status);
+/* A callback of what removes something: answers arg, a reference to a request, with 204 or the error, and drops it. */
+void api_removed(void *arg, int err, const struct error *e);
 void api_reply_raw(struct api_req *r, int status, const char *content_type, const void *data, size_t n);
 void api_error(struct api_req *r, enum api_code code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 void api_error_err(struct api_req *r, enum api_code code, const struct error *e);

@@ -285,15 +285,6 @@ static void rotate(struct api_req *r) {
                 store(r, &spec, true);
 }
 
-static void on_removed(void *arg, int err, const struct error *e) {
-        struct api_req *r = arg;
-        if (err < 0)
-                api_error_err(r, api_code_from_errno(err), e);
-        else
-                api_reply_empty(r, 204);
-        api_req_unref(r);
-}
-
 static void remove_one(struct api_req *r) {
         const struct sandbox *first = NULL;
         unsigned users = 0;
@@ -314,7 +305,7 @@ static void remove_one(struct api_req *r) {
         }
         struct db_batch *b = db_batch_new();
         (void) credential_remove(r->app, r->params[0], b);
-        if (db_batch_submit(r->app->db, b, on_removed, api_req_ref(r)) < 0) {
+        if (db_batch_submit(r->app->db, b, api_removed, api_req_ref(r)) < 0) {
                 api_error(r, API_INTERNAL, "the removal could not be stored");
                 api_req_unref(r);
         }

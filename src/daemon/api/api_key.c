@@ -67,20 +67,11 @@ static void create(struct api_req *r) {
         }
 }
 
-static void on_revoked(void *arg, int err, const struct error *e) {
-        struct api_req *r = arg;
-        if (err < 0)
-                api_error_err(r, api_code_from_errno(err), e);
-        else
-                api_reply_empty(r, 204);
-        api_req_unref(r);
-}
-
 static void revoke_one(struct api_req *r) {
         struct error e = ERROR_INIT;
         if (!admin(r))
                 return;
-        int rc = key_revoke(r->app, r->params[0], on_revoked, api_req_ref(r), &e);
+        int rc = key_revoke(r->app, r->params[0], api_removed, api_req_ref(r), &e);
         if (rc < 0) {
                 api_error_err(r, rc == -ENOENT ? API_KEY_NOT_FOUND : API_UNAVAILABLE, &e);
                 api_req_unref(r);

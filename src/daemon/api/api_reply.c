@@ -102,6 +102,15 @@ void api_reply_empty(struct api_req *r, int status) {
         respond(r, status, NULL, 0, NULL, 0);
 }
 
+void api_removed(void *arg, int err, const struct error *e) {
+        struct api_req *r = arg;
+        if (err < 0)
+                api_error_err(r, api_code_from_errno(err), e);
+        else
+                api_reply_empty(r, 204);
+        api_req_unref(r);
+}
+
 void api_reply_raw(struct api_req *r, int status, const char *content_type, const void *data, size_t n) {
         struct http_header h = { "Content-Type", content_type };
         respond(r, status, &h, 1, data, n);

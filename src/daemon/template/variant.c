@@ -345,6 +345,7 @@ static bool went_well(struct making *m, int err, const struct error *e) {
         return true;
 }
 
+/* The answer of VARIANT_COMMIT, and of VARIANT_FREEZE, before which it was committed. */
 static void on_committed(void *arg, int err, const struct error *e, struct ipc_packet *p) {
         (void) p;
         struct making *m = arg;
@@ -381,18 +382,6 @@ static void on_snapshot(void *arg, int err, const struct error *e, struct ipc_pa
                 m->asked = true;
 }
 
-static void on_frozen(void *arg, int err, const struct error *e, struct ipc_packet *p) {
-        (void) p;
-        struct making *m = arg;
-        m->asked = false;
-        if (err == -ECANCELED && m->app->stopping)
-                return;
-        if (err < 0)
-                fail(m, err, e->msg);
-        else
-                clear(m);
-}
-
 static void on_parked(void *arg, int err, const struct error *e, struct ipc_packet *p) {
         (void) p;
         struct making *m = arg;
@@ -414,7 +403,7 @@ static void on_parked(void *arg, int err, const struct error *e, struct ipc_pack
         (void) str_copy(f.variant, sizeof f.variant, m->v->name);
         int r = ipc_variant_freeze_encode(&f, body, sizeof body, &n);
         if (r >= 0)
-                r = rootd_call(m->app->rootd, IPC_VARIANT_FREEZE, body, n, NULL, 0, COMMIT_TIMEOUT_MS, on_frozen, m, &own);
+                r = rootd_call(m->app->rootd, IPC_VARIANT_FREEZE, body, n, NULL, 0, COMMIT_TIMEOUT_MS, on_committed, m, &own);
         if (r < 0)
                 fail(m, r, own.msg);
         else

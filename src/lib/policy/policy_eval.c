@@ -299,40 +299,37 @@ static bool v4_of(const struct address *a, struct in_addr *ret) {
         return true;
 }
 
-/* Whether the operator listed this address, and meant it: a range that covers half the internet does not
- * name the machine itself. */
-static bool lists_internal(const struct rule *r, struct in_addr a, enum address_class class) {
-        for (size_t i = 0; r->internal && i < r->n_cidrs; i++) {
-                const struct cidr *c = &r->cidrs[i];
-                int bits = __builtin_popcount(c->mask);
-                struct address net = address_of_v4((struct in_addr){ .s_addr = htonl(c->net) });
-                if (!cidr_has(c, a) || bits < 8)
-                        continue;
-                switch (class) {
-                case ADDRESS_PUBLIC:
-                case ADDRESS_PRIVATE:
-                case ADDRESS_RESERVED:
-                case ADDRESS_HOST:
-                        return true;
-                case ADDRESS_LOOPBACK:
-                        if (address_classify(&net) == class)
-                                return true;
-                        break;
-                case ADDRESS_LINK_LOCAL:
-                        if (bits >= 16)
-                                return true;
-                        break;
-                case ADDRESS_METADATA:
-                        if (bits == 32)
-                                return true;
-                        break;
-                case ADDRESS_UNSPECIFIED:
-                case ADDRESS_MULTICAST:
-                case ADDRESS_BROADCAST:
-                case N_ADDRESS_CLASSES:
-                        break;
-                }
+bool cidr_means(const struct cidr *c, enum address_class class) {
+        const int bits = __builtin_popcount(c->mask);
+        const struct address net = address_of_v4((struct in_addr){ .s_addr = htonl(c->net) });
+        if (bits < 8)
+                return false;
+        switch (class) {
+        case ADDRESS_PUBLIC:
+        case ADDRESS_PRIVATE:
+        case ADDRESS_RESERVED:
+        case ADDRESS_HOST:
+                return true;
+        case ADDRESS_LOOPBACK:
+                return address_classify(&net) == class;
+        case ADDRESS_LINK_LOCAL:
+                return bits >= 16;
+        case ADDRESS_METADATA:
+                return bits == 32;
+        case ADDRESS_UNSPECIFIED:
+        case ADDRESS_MULTICAST:
+        case ADDRESS_BROADCAST:
+        case N_ADDRESS_CLASSES:
+                break;
         }
+        return false;
+}
+
+/* Whether the operator listed this address, and meant it. */
+static bool lists_internal(const struct rule *r, struct in_addr a, enum address_class class) {
+        for (size_t i = 0; r->internal && i < r->n_cidrs; i++)
+                if (cidr_has(&r->cidrs[i], a) && cidr_means(&r->cidrs[i], class))
+                        return true;
         return false;
 }
 

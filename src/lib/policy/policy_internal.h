@@ -50,6 +50,10 @@ static inline bool rule_conditional(const struct rule *r) {
         return r->n_methods > 0 || r->n_paths > 0;
 }
 
+/* Whether a range that an "internal" rule lists means the addresses of this class in it: one that covers half the
+ * internet does not name the machine itself. */
+bool cidr_means(const struct cidr *c, enum address_class class);
+
 /* A host of a rule: "name", "*.suffix", "*", each with ":port" if need be. Shared with bindings. */
 enum host_pattern_suffix {
         HOST_PATTERN_OWN_SUFFIX,    /* "*.suffix" below which nobody else registers names */

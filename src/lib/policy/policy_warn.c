@@ -7,41 +7,12 @@
 
 #include "base/buf.h"
 #include "base/cleanup.h"
-#include "policy/policy.h"
+#include "policy/policy_internal.h"
 
 #define NAMED_MAX 4 /* special ranges that one warning names */
 
-static int bits_of(const struct cidr *c) {
-        return __builtin_popcount(c->mask);
-}
-
 static bool within(const struct cidr *inner, const struct cidr *outer) {
         return inner->mask >= outer->mask && (inner->net & outer->mask) == outer->net;
-}
-
-/* Whether an allow rule's c reaches those addresses of a special range that lie in it: as policy_address() has it. */
-static bool reaches_special(const struct cidr *c, bool internal, const struct cidr *special, enum address_class class) {
-        if (!internal || bits_of(c) < 8)
-                return false;
-        switch (class) {
-        case ADDRESS_PUBLIC:
-        case ADDRESS_PRIVATE:
-        case ADDRESS_RESERVED:
-        case ADDRESS_HOST:
-                return true;
-        case ADDRESS_LOOPBACK:
-                return within(c, special);
-        case ADDRESS_LINK_LOCAL:
-                return bits_of(c) >= 16;
-        case ADDRESS_METADATA:
-                return bits_of(c) == 32;
-        case ADDRESS_UNSPECIFIED:
-        case ADDRESS_MULTICAST:
-        case ADDRESS_BROADCAST:
-        case N_ADDRESS_CLASSES:
-        default:
-                return false;
-        }
 }
 
 /* Appends the special ranges in c that it does not reach; how many there are. */
@@ -51,7 +22,7 @@ static size_t list_unreached(const struct cidr *c, bool internal, struct buf *ou
         char text[INET_ADDRSTRLEN + 3];
         size_t n = 0;
         for (size_t pos = 0; address_special_next(&pos, &special, &class);) {
-                if ((!within(&special, c) && !within(c, &special)) || reaches_special(c, internal, &special, class))
+                if ((!within(&special, c) && !within(c, &special)) || (internal && cidr_means(c, class)))
                         continue;
                 cidr_text(&special, text);
                 if (n++ < NAMED_MAX)
