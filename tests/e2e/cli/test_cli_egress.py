@@ -57,6 +57,12 @@ def audit(cli, id_, *args):
     return [json.loads(line) for line in cli.out('audit', '--json', *args, id_).splitlines()]
 
 
+def test_the_first_thing_one_tries(cli, packages):
+    r = cli('run', '--allow', '@packages', '--', 'sh', '-c', 'apt-get update && apt-get install -y jq && pip install six', timeout=900)
+    assert r.returncode == 0, r.stderr
+    assert b'Successfully installed six' in r.stdout and b'jq' in r.stdout, r.stdout
+
+
 def test_packages_install(cli, packages):
     id_ = cli.create('--allow', '@packages', '-m', '512M')
     try:
