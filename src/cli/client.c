@@ -18,7 +18,7 @@
 #include "mem.h"
 #include "output.h"
 
-#define CLIENT_RETRY_MS 20000 /* how long a restart of cspaced may take */
+#define CLIENT_RETRY_MS 20000 /* how long a restart of cspaced, or of cspace-rootd, may take */
 #define CLIENT_RETRY_GAP_MS 250
 #define CLIENT_PAGE 200
 #define CLIENT_CLOSE_MS 100 /* then a worker is at it still: a look-up of a name */
@@ -253,10 +253,11 @@ void client_pause(struct client *c, uint64_t ms) {
         uv_close((uv_handle_t *) &p->timer, on_pause_closed);
 }
 
-/* cspaced answered before and is gone now: it restarts. What it was asked then it may still be at. */
-static bool is_passing(const struct api_error *e) {
+/* cspaced answered before and is gone now: it restarts. What it was asked then it may still be at. Or it waits itself for what it
+ * needs to make a change. */
+static bool is_passing(const char *method, const struct api_error *e) {
         return api_error_is(e, "unreachable") || api_error_is(e, "connection_lost") ||
-               api_error_is(e, "idempotency_in_progress");
+               api_error_is(e, "idempotency_in_progress") || (api_error_is(e, "unavailable") && !str_eq(method, "GET"));
 }
 
 int client_call(struct client *c, const char *method, const char *target, const json_t *body,
@@ -276,7 +277,7 @@ int client_call(struct client *c, const char *method, const char *target, const 
                 c->idempotency = post ? key : NULL;
                 r = call_once(c, method, target, text, timeout_ms, &answer, e);
                 c->idempotency = NULL;
-                again = r < 0 && c->alive && is_passing(e) && clock_mono_ms() < give_up;
+                again = r < 0 && c->alive && is_passing(method, e) && clock_mono_ms() < give_up;
                 if (again)
                         client_pause(c, CLIENT_RETRY_GAP_MS);
         } while (again);

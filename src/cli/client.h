@@ -53,7 +53,7 @@ void client_pause(struct client *c, uint64_t ms);
 /*
  * One JSON call. 0 with the body (NULL when empty; owned by the caller) for a 2xx answer, else -1.
  * timeout_ms 0: CLIENT_TIMEOUT_MS. A lost connection is tried again for a while where that is safe:
- * GET and DELETE, and POST, which gets an Idempotency-Key. ret may be NULL.
+ * GET and DELETE, and POST, which gets an Idempotency-Key. So is a change that was refused as "unavailable". ret may be NULL.
  */
 int client_call(struct client *c, const char *method, const char *target, const json_t *body,
                 uint64_t timeout_ms, json_t **ret, struct api_error *e);

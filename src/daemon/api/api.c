@@ -264,9 +264,7 @@ static void on_end(void *arg) {
         if (parse_body(q) < 0)
                 return;
         buf_done(&q->body);
-        if ((r->route->flags & API_FLAG_SETTLED) && !settle_over(r->app->settle))
-                settle_wait(r->app->settle, r, call_handler);
-        else
+        if (!(r->route->flags & API_FLAG_SETTLED) || !settle_hold(r->app->settle, r, call_handler))
                 call_handler(r);
 }
 

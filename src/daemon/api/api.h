@@ -96,7 +96,8 @@ enum api_body {
 #define API_FLAG_E2B 0x2    /* E2B error bodies */
 #define API_FLAG_TOKEN 0x4  /* handler checks a token of its own when there is no key (req->authed) */
 #define API_FLAG_IDEM 0x8   /* honours Idempotency-Key */
-#define API_FLAG_SETTLED 0x10 /* not before the states of sandboxes are known to be true (settle.h); no STREAM */
+#define API_FLAG_SETTLED 0x10 /* not before the states of sandboxes are known to be true (settle.h); no STREAM. With a parameter, and no GET:
+                               * of a sandbox */
 
 struct api_route {
         const char *method;

@@ -198,9 +198,9 @@ static void rollback(struct api_req *r) {
 }
 
 const struct api_route checkpoint_routes[] = {
-        { "POST", "/v1/sandboxes/{id}/checkpoints", create, API_BODY_JSON, API_FLAG_IDEM },
+        { "POST", "/v1/sandboxes/{id}/checkpoints", create, API_BODY_JSON, API_FLAG_IDEM | API_FLAG_SETTLED },
         { "GET", "/v1/sandboxes/{id}/checkpoints", list, API_BODY_NONE, 0 },
         { "DELETE", "/v1/sandboxes/{id}/checkpoints/{checkpoint}", remove_one, API_BODY_NONE, 0 },
-        { "POST", "/v1/sandboxes/{id}/rollback", rollback, API_BODY_JSON, API_FLAG_IDEM },
+        { "POST", "/v1/sandboxes/{id}/rollback", rollback, API_BODY_JSON, API_FLAG_IDEM | API_FLAG_SETTLED },
 };
 const size_t checkpoint_routes_n = sizeof checkpoint_routes / sizeof checkpoint_routes[0];

@@ -328,7 +328,7 @@ static void signal_one(struct api_req *r) {
 }
 
 const struct api_route command_routes[] = {
-        { "POST", "/v1/sandboxes/{id}/commands", create, API_BODY_JSON, API_FLAG_IDEM },
+        { "POST", "/v1/sandboxes/{id}/commands", create, API_BODY_JSON, API_FLAG_IDEM | API_FLAG_SETTLED },
         { "GET", "/v1/sandboxes/{id}/commands", list, API_BODY_NONE, 0 },
         { "GET", "/v1/sandboxes/{id}/commands/{process_id}", get, API_BODY_NONE, 0 },
         { "DELETE", "/v1/sandboxes/{id}/commands/{process_id}", delete, API_BODY_NONE, 0 },

@@ -103,6 +103,6 @@ static void fork_it(struct api_req *r) {
 }
 
 const struct api_route fork_routes[] = {
-        { "POST", "/v1/sandboxes/{id}/fork", fork_it, API_BODY_JSON, API_FLAG_IDEM },
+        { "POST", "/v1/sandboxes/{id}/fork", fork_it, API_BODY_JSON, API_FLAG_IDEM | API_FLAG_SETTLED },
 };
 const size_t fork_routes_n = sizeof fork_routes / sizeof fork_routes[0];

@@ -75,6 +75,6 @@ static void publish(struct api_req *r) {
 }
 
 const struct api_route publish_routes[] = {
-        { "POST", "/v1/sandboxes/{id}/publish", publish, API_BODY_JSON, API_FLAG_IDEM },
+        { "POST", "/v1/sandboxes/{id}/publish", publish, API_BODY_JSON, API_FLAG_IDEM | API_FLAG_SETTLED },
 };
 const size_t publish_routes_n = sizeof publish_routes / sizeof publish_routes[0];

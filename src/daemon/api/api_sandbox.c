@@ -472,18 +472,18 @@ static void usage(struct api_req *r) {
 }
 
 const struct api_route sandbox_routes[] = {
-        { "POST", "/v1/sandboxes", create, API_BODY_JSON, API_FLAG_IDEM },
+        { "POST", "/v1/sandboxes", create, API_BODY_JSON, API_FLAG_IDEM | API_FLAG_SETTLED },
         { "GET", "/v1/sandboxes", list, API_BODY_NONE, API_FLAG_SETTLED },
         { "GET", "/v1/sandboxes/{id}", get, API_BODY_NONE, API_FLAG_SETTLED },
         { "PATCH", "/v1/sandboxes/{id}", patch, API_BODY_JSON, 0 },
         { "DELETE", "/v1/sandboxes/{id}", delete, API_BODY_NONE, 0 },
-        { "POST", "/v1/sandboxes/{id}/pause", pause_it, API_BODY_NONE, API_FLAG_IDEM },
-        { "POST", "/v1/sandboxes/{id}/resume", resume, API_BODY_NONE, API_FLAG_IDEM },
-        { "POST", "/v1/sandboxes/{id}/suspend", suspend, API_BODY_NONE, API_FLAG_IDEM },
-        { "POST", "/v1/sandboxes/{id}/restore", restore, API_BODY_NONE, API_FLAG_IDEM },
-        { "POST", "/v1/sandboxes/{id}/stop", stop, API_BODY_NONE, API_FLAG_IDEM },
-        { "POST", "/v1/sandboxes/{id}/start", start, API_BODY_NONE, API_FLAG_IDEM },
-        { "POST", "/v1/sandboxes/{id}/wake", wake, API_BODY_NONE, API_FLAG_IDEM },
+        { "POST", "/v1/sandboxes/{id}/pause", pause_it, API_BODY_NONE, API_FLAG_IDEM | API_FLAG_SETTLED },
+        { "POST", "/v1/sandboxes/{id}/resume", resume, API_BODY_NONE, API_FLAG_IDEM | API_FLAG_SETTLED },
+        { "POST", "/v1/sandboxes/{id}/suspend", suspend, API_BODY_NONE, API_FLAG_IDEM | API_FLAG_SETTLED },
+        { "POST", "/v1/sandboxes/{id}/restore", restore, API_BODY_NONE, API_FLAG_IDEM | API_FLAG_SETTLED },
+        { "POST", "/v1/sandboxes/{id}/stop", stop, API_BODY_NONE, API_FLAG_IDEM | API_FLAG_SETTLED },
+        { "POST", "/v1/sandboxes/{id}/start", start, API_BODY_NONE, API_FLAG_IDEM | API_FLAG_SETTLED },
+        { "POST", "/v1/sandboxes/{id}/wake", wake, API_BODY_NONE, API_FLAG_IDEM | API_FLAG_SETTLED },
         { "GET", "/v1/sandboxes/{id}/logs", logs, API_BODY_NONE, 0 },
         { "GET", "/v1/sandboxes/{id}/usage", usage, API_BODY_NONE, 0 },
 };

@@ -517,17 +517,17 @@ static void resume(struct api_req *r) {
 
 #define E API_FLAG_E2B
 const struct api_route e2b_sandbox_routes[] = {
-        { "POST", "/v2/sandboxes", create_v2, API_BODY_JSON, E },
-        { "POST", "/sandboxes", create_v1, API_BODY_JSON, E },
+        { "POST", "/v2/sandboxes", create_v2, API_BODY_JSON, E | API_FLAG_SETTLED },
+        { "POST", "/sandboxes", create_v1, API_BODY_JSON, E | API_FLAG_SETTLED },
         { "GET", "/v2/sandboxes", list_v2, API_BODY_NONE, E | API_FLAG_SETTLED },
         { "GET", "/sandboxes", list_v1, API_BODY_NONE, E | API_FLAG_SETTLED },
         { "GET", "/sandboxes/{id}", get_one, API_BODY_NONE, E | API_FLAG_SETTLED },
         { "DELETE", "/sandboxes/{id}", delete_one, API_BODY_NONE, E },
         { "POST", "/sandboxes/{id}/timeout", post_timeout, API_BODY_JSON, E },
         { "POST", "/sandboxes/{id}/refreshes", post_refreshes, API_BODY_JSON, E },
-        { "POST", "/v2/sandboxes/{id}/connect", connect_v2, API_BODY_JSON, E },
-        { "POST", "/sandboxes/{id}/connect", connect_v1, API_BODY_JSON, E },
-        { "POST", "/sandboxes/{id}/pause", post_pause, API_BODY_JSON, E },
-        { "POST", "/sandboxes/{id}/resume", resume, API_BODY_JSON, E },
+        { "POST", "/v2/sandboxes/{id}/connect", connect_v2, API_BODY_JSON, E | API_FLAG_SETTLED },
+        { "POST", "/sandboxes/{id}/connect", connect_v1, API_BODY_JSON, E | API_FLAG_SETTLED },
+        { "POST", "/sandboxes/{id}/pause", post_pause, API_BODY_JSON, E | API_FLAG_SETTLED },
+        { "POST", "/sandboxes/{id}/resume", resume, API_BODY_JSON, E | API_FLAG_SETTLED },
 };
 const size_t e2b_sandbox_routes_n = ARRAY_SIZE(e2b_sandbox_routes);

@@ -218,8 +218,8 @@ void e2b_snapshot_create(struct api_req *r, struct sandbox *snapshot, const stru
 
 #define E API_FLAG_E2B
 const struct api_route e2b_snapshot_routes[] = {
-        { "POST", "/sandboxes/{id}/fork", post_fork, API_BODY_JSON, E },
-        { "POST", "/sandboxes/{id}/snapshots", post_snapshot, API_BODY_JSON, E },
+        { "POST", "/sandboxes/{id}/fork", post_fork, API_BODY_JSON, E | API_FLAG_SETTLED },
+        { "POST", "/sandboxes/{id}/snapshots", post_snapshot, API_BODY_JSON, E | API_FLAG_SETTLED },
         { "GET", "/snapshots", list, API_BODY_NONE, E },
 };
 const size_t e2b_snapshot_routes_n = ARRAY_SIZE(e2b_snapshot_routes);

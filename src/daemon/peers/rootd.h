@@ -11,6 +11,9 @@
 #include "ipc/ipc.h"
 #include "ipc/messages.h"
 
+/* How long what needs it waits while it is (re)started, before that fails with API_UNAVAILABLE. */
+#define ROOTD_PATIENCE_MS 20000
+
 struct app;
 struct rootd;
 

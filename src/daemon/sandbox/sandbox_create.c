@@ -49,7 +49,6 @@
 #define THAW_TIMEOUT_MS 30000 /* where there is another way, should the process hang */
 #define BOOT_TIMEOUT_MS 200000 /* STARTING: a kernel that hangs is started over */
 #define QUERY_TIMEOUT_MS 10000
-#define CONNECT_PATIENCE_MS 5000 /* while cspace-rootd is (re)started */
 #define CONNECT_LOOK_MS 50
 #define QUERY_GAP_MS 50
 
@@ -69,6 +68,8 @@ struct create {
         struct warden *warden;
         bool asked;      /* cspace-rootd owes an answer */
         bool started_over;
+        bool replaced;   /* cspace-rootd was lost while it placed it: that was begun anew, once */
+        bool unclear;    /* what that has left is not removed yet */
         bool thawed;     /* placed from the image of a process */
         bool snapshot;   /* not from that any more */
         bool resumed;    /* after a restart of cspaced */
@@ -334,6 +335,10 @@ static void connect_and_identify(struct create *c) {
                 identify(c);
 }
 
+static enum api_code code_of(int err) {
+        return err == -ENOSPC ? API_STORAGE_FULL : err == -ECONNRESET || err == -ENOTCONN ? API_UNAVAILABLE : API_CREATE_FAILED;
+}
+
 /* ---- place --------------------------------------------------------------------------------- */
 
 static void on_placed(void *arg, int err, const struct error *e, struct ipc_packet *p) {
@@ -349,9 +354,14 @@ static void on_placed(void *arg, int err, const struct error *e, struct ipc_pack
                 step_variant(c);
                 return;
         }
+        if (err == -ECONNRESET && !c->replaced && !c->app->stopping) {
+                c->replaced = c->unclear = true;
+                c->patience_ms = clock_mono_ms() + ROOTD_PATIENCE_MS;
+                step_variant(c);
+                return;
+        }
         if (err < 0) {
-                enum api_code code = err == -ENOSPC ? API_STORAGE_FULL : err == -ECONNRESET ? API_UNAVAILABLE : API_CREATE_FAILED;
-                end_failed(c, code, e->msg);
+                end_failed(c, code_of(err), e->msg);
                 return;
         }
         if (!read) {
@@ -410,7 +420,7 @@ static void on_variant(void *arg, int err, const struct error *e) {
         struct create *c = arg;
         c->variant = NULL;
         if (err < 0)
-                end_failed(c, err == -ENOSPC ? API_STORAGE_FULL : err == -ENOTCONN ? API_UNAVAILABLE : API_CREATE_FAILED, e->msg);
+                end_failed(c, code_of(err), e->msg);
         else
                 step_place(c);
 }
@@ -432,6 +442,11 @@ static void step_variant(struct create *c) {
                         return;
         }
         struct sandbox *s = c->s;
+        if (c->unclear && rootd_connected(c->app->rootd)) {
+                c->unclear = false;
+                start_over(c);
+                return;
+        }
         if (waking(s)) {
                 step_place(c);
                 return;
@@ -529,7 +544,7 @@ static struct create *create_new(struct app *app, struct sandbox *s, const char 
         c->app = app;
         c->s = sandbox_ref(s);
         c->t0_us = clock_mono_us();
-        c->patience_ms = clock_mono_ms() + CONNECT_PATIENCE_MS;
+        c->patience_ms = clock_mono_ms() + ROOTD_PATIENCE_MS;
         (void) str_copy(c->op_id, sizeof c->op_id, op_id);
         s->create = c;
         return c;

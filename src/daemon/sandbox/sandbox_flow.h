@@ -57,6 +57,7 @@ void create_abandon(struct create *c);
 int life_resume(struct app *app, struct sandbox *s);
 /* Makes an image of the disk of a FAILED one and removes the placement. */
 void life_salvage(struct app *app, struct sandbox *s);
+bool life_stores(const struct sandbox *s); /* that is under way; settle_stored() tells its end */
 /* RESTORING or STARTING did not work: back to what it was, and the operation fails. */
 void life_fall_back(struct app *app, struct sandbox *s, const char *op_id, enum api_code code, const char *why);
 /* As those of create. */

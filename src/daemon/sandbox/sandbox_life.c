@@ -41,6 +41,7 @@
 #include "peers/warden.h"
 #include "proxy/proxy.h"
 #include "sandbox_flow.h"
+#include "settle.h"
 #include "store/idem.h"
 #include "store/op.h"
 #include "timer.h"
@@ -52,7 +53,7 @@
 #define STOP_GRACE_MS 10000      /* what the guest's processes are given */
 #define STOP_TIMEOUT_MS 45000    /* beyond that the VM is ended */
 #define RETRY_MS 100
-#define PATIENCE_MS 20000        /* while a warden or cspace-rootd is (re)started */
+#define PATIENCE_MS ROOTD_PATIENCE_MS /* also while a warden is (re)started */
 
 #define HAS_VM (SANDBOX_BIT(SANDBOX_RUNNING) | SANDBOX_BIT(SANDBOX_PAUSED))
 #define AT_REST (SANDBOX_BIT(SANDBOX_SUSPENDED) | SANDBOX_BIT(SANDBOX_STOPPED) | SANDBOX_BIT(SANDBOX_FAILED))
@@ -157,6 +158,8 @@ static struct life *life_new(struct app *app, struct sandbox *s, enum sandbox_ve
 
 static void life_free(struct life *l) {
         timer_cancel(l->timer);
+        struct app *app = l->app;
+        struct sandbox *stored = l->verb == SALVAGE ? sandbox_ref(l->s) : NULL;
         struct warden *w = STEAL(l->warden);
         warden_free(w);
         if (l->s->life == l)
@@ -172,6 +175,9 @@ static void life_free(struct life *l) {
         free(l);
         if (imaged)
                 imaged(arg, code, why);
+        if (stored)
+                settle_stored(app->settle, stored);
+        sandbox_unref(stored);
 }
 
 /* What is left of an image that nobody will use; of a suspend that is begun anew also by the cspaced before. */
@@ -986,7 +992,7 @@ static enum sandbox_verb wake_verb(const struct sandbox *s) {
         return s->state == SANDBOX_PAUSED ? SANDBOX_RESUME : s->state == SANDBOX_SUSPENDED ? SANDBOX_RESTORE : SANDBOX_START;
 }
 
-static int check(struct app *app, const struct sandbox *s, const struct verb *v, const char *name, struct error *err) {
+static int judge(struct app *app, const struct sandbox *s, const struct verb *v, const char *name, struct error *err) {
         if (s->life && copies(s->life))
                 return error_set(err, -EBUSY, "sandbox \"%s\" is %s and being %s: it cannot %s now", s->id, sandbox_state_name(s->state),
                                  s->life->verb == SANDBOX_FORK ? "forked" : "checkpointed", name);
@@ -999,6 +1005,9 @@ static int check(struct app *app, const struct sandbox *s, const struct verb *v,
         if (s->life || s->create || s->del || !(v->from & SANDBOX_BIT(s->state)))
                 return error_set(err, -EBUSY, "sandbox \"%s\" is %s: it cannot %s now", s->id, sandbox_state_name(s->state), name);
         bool at_rest = SANDBOX_BIT(s->state) & AT_REST;
+        if (s->state == SANDBOX_FAILED && s->started_ms && !s->image[0] && !rootd_connected(app->rootd))
+                return error_set(err, -ENOTCONN, "cspace-rootd is not reachable, and the disk of sandbox \"%s\" is stored when it is: it"
+                                 " can %s then", s->id, name);
         if (v->kind != OP_ROLLBACK && at_rest && !s->image[0])
                 return error_set(err, -EBUSY, "the sandbox is %s and has nothing that it could be started from",
                                  sandbox_state_name(s->state));
@@ -1007,6 +1016,17 @@ static int check(struct app *app, const struct sandbox *s, const struct verb *v,
                 return error_set(err, -EAGAIN, "this host has its %u sandboxes (configuration: [sandbox] max)",
                                  app->conf.max_sandboxes);
         return 0;
+}
+
+static int check(struct app *app, const struct sandbox *s, const struct verb *v, const char *name, struct error *err) {
+        struct error e = ERROR_INIT;
+        int r = judge(app, s, v, name, &e);
+        if (r == -EBUSY && !settle_known(app->settle)) /* what the row says may not be true any more */
+                return error_set(err, -ENOTCONN, "cspace-rootd is not reachable, and what became of sandbox \"%s\" is not known before it is:"
+                                 " it cannot %s yet", s->id, name);
+        if (r < 0 && err)
+                *err = e;
+        return r;
 }
 
 static int new_checkpoint(struct sandbox *s, const struct sandbox_change_params *p, const char *id, struct checkpoint **ret,
@@ -1225,6 +1245,10 @@ void life_vm_ended(struct life *l, const char *reason) {
                 l->lost = true;
         else
                 end_lost(l, reason);
+}
+
+bool life_stores(const struct sandbox *s) {
+        return s->life && s->life->verb == SALVAGE;
 }
 
 bool life_owns_image(const struct sandbox *s, const char *id) {

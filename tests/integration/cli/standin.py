@@ -33,6 +33,11 @@ def new_id():
     return ''.join(secrets.choice('abcdefghijklmnopqrstuvwxyz234567') for _ in range(26))
 
 
+CHANGES = {'pause': (['running'], 'paused'), 'resume': (['paused'], 'running'), 'suspend': (['running', 'paused'], 'suspended'),
+           'restore': (['suspended'], 'running'), 'stop': (['running', 'paused'], 'stopped'), 'start': (['stopped'], 'running'),
+           'wake': (['paused', 'suspended', 'stopped'], 'running')}
+
+
 class Refused(Exception):
     def __init__(self, status, code, message):
         super().__init__(message)
@@ -187,6 +192,7 @@ class Standin:
         self.lose_attach = []       # bytes of output after which each is told that the stream was lost
         self.mute = False           # attach connections answer nothing more
         self.refuse_attach = None   # Refused for every attach
+        self.refuse_changes = []    # Refused for each pause, wake, ... in turn
         self.refuse_next = None     # Refused for every attach but the first to a command
         self.create_delay = 0.0
         self.on_create = lambda spec: None
@@ -484,8 +490,15 @@ class Standin:
                 if p.sandbox == s['id']:
                     p.signal(signal.SIGKILL)
             return 200 if 'wait' in query else 202, {'operation': op}
-        if rest in (['pause'], ['resume'], ['restore'], ['start']):
-            raise Refused(409, 'conflict', f'sandbox "{s["id"]}" is {s["state"]}: it cannot {rest[0]} now')
+        if rest and rest[0] in CHANGES:
+            if self.refuse_changes:
+                raise self.refuse_changes.pop(0)
+            if s['state'] not in CHANGES[rest[0]][0]:
+                raise Refused(409, 'conflict', f'sandbox "{s["id"]}" is {s["state"]}: it cannot {rest[0]} now')
+            s['state'] = CHANGES[rest[0]][1]
+            op = self.operation(rest[0], s['id'])
+            op['state'] = 'succeeded'
+            return 202, {'operation': op}
         if rest == ['fork']:
             s['forked'] = json.loads(body)
             op = self.operation('fork', s['id'])

@@ -9,6 +9,8 @@ import time
 
 import pytest
 
+from standin import Refused
+
 EVIL = 'a\x1b]0;owned\x07\x1b[2J\u202egpj\u009bm\u200bz'
 SAFE = 'a\\x1b]0;owned\\x07\\x1b[2J\\u{202e}gpj\\u{9b}m\\u{200b}z'
 
@@ -81,6 +83,15 @@ def test_a_verb_that_does_not_apply(cli, sandbox):
         r = cli(verb, sandbox)
         assert r.returncode == 125 and f'it cannot {verb} now; `cspace wake {sandbox}` does what applies'.encode() in r.stderr
     assert b'wake' not in cli('pause', sandbox).stderr
+
+
+def test_changes_wait_for_what_is_starting(cli, server, sandbox):
+    """cspaced or cspace-rootd was just started: who asks for a change waits, and is not told about it."""
+    for verb in ('pause', 'wake'):
+        server.refuse_changes = [Refused(503, 'unavailable', 'cspace-rootd is not reachable')] * 2
+        r = cli(verb, sandbox)
+        assert (r.returncode, r.stdout.decode().strip(), r.stderr) == (0, sandbox, b''), r
+        assert not server.refuse_changes
 
 
 def test_terminal_that_nobody_could_type_into(cli, server, sandbox):

@@ -10,6 +10,7 @@ A test steers it by JSON lines on RUN/standin.sock:
   {"release": true}                    is said
   {"held": "PLACE"}                    whether such a request waits
   {"vm_exit": ID, "reason": "..."}     the VM ends: warden event, EXITED
+  {"lost": ID}                         the host was started again: nothing of its VM is there, but its disk
   {"warden_exit": ID}                  the warden's sockets go away
   {"gateway": ID, ...}                 see standin_gateway.py
   {"silent": ID or null}               that sandbox's guest answers nothing more, or all do again
@@ -51,6 +52,7 @@ VARIANTS = set()
 TEMPLATES = set()
 BUILDS = {}
 CLIENTS = []
+LOST = set()  # ids
 SILENT = set()
 WRITTEN = [1]
 HOLD_MAX_S = 60 # a test that failed releases nothing
@@ -562,6 +564,7 @@ def rootd_request(conn, name, seq, m, fds):
             conn.error(name, seq, 2, 'there is no such variant')
             return
         with LOCK:
+            LOST.discard(m['id'])
             removed = m['id'] not in PLACING
             if not removed:
                 PLACED[m['id']] = Sandbox(m)
@@ -617,7 +620,7 @@ def rootd_request(conn, name, seq, m, fds):
         there = BUILDS if m['what'] == 'builds' else {*IMAGES, *COMMITTING}
         conn.reply(name, seq, 'PLACEMENT_LIST', ids='\n'.join(sorted(i for i in there if i > m['after'])))
     elif name == 'LIST':
-        conn.reply(name, seq, 'PLACEMENT_LIST', ids='\n'.join({*PLACED, *PLACING}))
+        conn.reply(name, seq, 'PLACEMENT_LIST', ids='\n'.join({*PLACED, *PLACING} - LOST))
     elif name == 'VARIANT_COMMIT':
         VARIANTS.add((m['digest'], m['variant']))
         conn.reply(name, seq)
@@ -682,6 +685,8 @@ def steer(m):
             c.event('PACKETS', **m['packets'])
     elif 'vm_exit' in m:
         PLACED[m['vm_exit']].end(m.get('reason', 'the VM was killed'))
+    elif 'lost' in m:
+        LOST.add(m['lost'])
     elif 'warden_exit' in m:
         PLACED[m['warden_exit']].close()
     elif 'warden_start' in m:

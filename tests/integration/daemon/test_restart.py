@@ -104,6 +104,87 @@ def test_states_without_rootd(ready):
     until(lambda: d.sandbox(s['id'])['state'] == 'failed', what='failed')
 
 
+@pytest.mark.parametrize('verb,body,kind', [('wake', None, 'wake'), ('start', None, 'start'), ('checkpoints', {'kind': 'disk'}, 'checkpoint'),
+                                            ('fork', {'n': 1}, 'fork')])
+def test_changes_right_after_the_start(ready, verb, body, kind):
+    """The host was started again. What is asked for at once waits until it is known what the sandbox is, and until its disk is
+    stored: it is not refused for a state that is not true any more, nor for one that passes."""
+    d = ready
+    s = d.create()['id']
+    written(d)
+    d.kill()
+    d.steer(lost=s)
+    d.hold('LIST')
+    d.hold('IMAGE_COMMIT')
+    d.start(connected=False)
+    d.held('LIST')
+    answers = []
+    t = threading.Thread(target=lambda: answers.append(d.post(f'/v1/sandboxes/{s}/{verb}?wait=60', body)))
+    t.start()
+    # Another connection's answer says that the first one's request was read.
+    until(lambda: d.get('/health').status == 204 and d.get('/health').status == 204, what='an answer')
+    d.release()
+    d.held('IMAGE_COMMIT')
+    assert not answers and d.sandbox(s)['state'] == 'failed'
+    d.release()
+    t.join()
+    assert answers[0].status in (200, 201) and answers[0].json['operation']['kind'] == kind, answers
+    assert d.sandbox(s)['state'] == ('running' if verb in ('wake', 'start') else 'failed')
+
+
+def test_changes_without_rootd(ready):
+    """What the rows forbid may not be true: refused as what may be tried again, and not for the state."""
+    d = ready
+    s = d.create()['id']
+    written(d)
+    d.kill()
+    d.standin.kill()
+    d.standin.wait()
+    d.start(connected=False)
+    for verb in ('wake', 'start', 'restore', 'resume'):
+        r = d.post(f'/v1/sandboxes/{s}/{verb}')
+        assert (r.status, r.code) == (503, 'unavailable') and 'cspace-rootd is not reachable' in r.json['error']['message'], r
+
+
+def test_client_of_a_waiting_change_leaves(ready):
+    d = ready
+    s = d.create()['id']
+    written(d)
+    d.kill()
+    d.steer(lost=s)
+    d.hold('IMAGE_COMMIT')
+    d.start()
+    d.held('IMAGE_COMMIT')
+    for verb in ('wake', 'start'):
+        conn = d.unix()
+        conn.request('POST', f'/v1/sandboxes/{s}/{verb}')
+        assert d.get('/health').status == 204
+        conn.close()
+    assert d.get('/health').status == 204
+    deleted = d.delete(f'/v1/sandboxes/{s}').json['operation']['id']
+    d.release()
+    assert d.op(deleted)['state'] == 'succeeded'
+    settled(d)
+
+
+@pytest.mark.parametrize('verb', [None, 'restore', 'start'])
+def test_rootd_is_lost_while_it_places(ready, verb):
+    """What it has begun is removed, and placed anew once it is there again."""
+    d = ready
+    s = d.create()['id']
+    if verb:
+        assert d.post(f'/v1/sandboxes/{s}/{"suspend" if verb == "restore" else "stop"}?wait=60').status == 200
+    d.hold('PLACE')
+    r = d.post(f'/v1/sandboxes/{s}/{verb}') if verb else d.post('/v1/sandboxes', {'template': 'base'})
+    assert r.status == 202, r
+    d.held('PLACE')
+    d.steer(drop=True)
+    d.release()
+    assert d.op(r.json['operation']['id'])['state'] == 'succeeded'
+    settled(d)
+    assert d.sandbox(r.json['sandbox']['id'])['state'] == 'running'
+
+
 def test_unknown_ones_are_removed(ready):
     d = ready
     d.steer(unknown='a' * 26)
