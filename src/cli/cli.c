@@ -9,6 +9,7 @@
 
 #include "base/cleanup.h"
 #include "base/json.h"
+#include "base/str.h"
 #include "text.h"
 
 struct cli_globals cli_globals;
@@ -66,6 +67,13 @@ int cli_usage(const char *fmt, ...) {
                       command ? ": " : "", message, question ? "" : ";", command ? command : "",
                       command ? " " : "");
         return CLI_USAGE;
+}
+
+bool cli_named_before(char *const *names, int i) {
+        for (int k = 0; k < i; k++)
+                if (str_eq(names[k], names[i]))
+                        return true;
+        return false;
 }
 
 void cli_note(const char *fmt, ...) {

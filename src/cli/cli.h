@@ -45,5 +45,8 @@ int cli_usage(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* A remark that is no error; silent with --json. */
 void cli_note(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
+/* Whether names[i] stands among those before it: who names a thing twice means it once. */
+bool cli_named_before(char *const *names, int i);
+
 /* Flushes stdout; an output that could not be written is a failure whatever came before. */
 int cli_finish(int rc);

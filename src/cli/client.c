@@ -360,6 +360,8 @@ int client_delete_each(struct client *c, const char *folder, int n, char **names
         for (int i = 0; i < n; i++) {
                 _cleanup_free_ char *name = client_escape(names[i]), *target = mem_printf("%s/%s", folder, name);
 
+                if (cli_named_before(names, i))
+                        continue;
                 if (client_call(c, "DELETE", target, NULL, 0, NULL, &e) < 0) {
                         rc = api_error_print(&e);
                         continue;

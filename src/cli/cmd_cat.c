@@ -235,6 +235,6 @@ const struct command command_restore_file = {
         .min_args = 3,
         .max_args = 4,
         .command_at = -1,
-        .args = { COMPLETE_SANDBOX, COMPLETE_CHECKPOINT, COMPLETE_NONE },
+        .args = { COMPLETE_SANDBOX, COMPLETE_PAST, COMPLETE_NONE },
         .run = run_restore,
 };

@@ -11,44 +11,59 @@
 #include "mem.h"
 #include "operation.h"
 #include "output.h"
+#include "sandbox.h"
 
 /* pause, resume, suspend, restore, stop, start, wake: one request each, and the wait for its end. */
 
 struct change {
-        char *operation;
+        char *operation, *id;
         bool nothing; /* to be done: there is no operation, and no error */
+        bool again;   /* named before: done and told there */
 };
 
 /* Whoever wakes a sandbox wants it to run, which it may do already. */
-static bool runs(struct client *c, const char *id) {
-        _cleanup_free_ char *target = mem_printf("/v1/sandboxes/%s", id);
-        _cleanup_json_ json_t *answer = NULL;
-        struct api_error e;
-
-        return client_call(c, "GET", target, NULL, 0, &answer, &e) >= 0 && strcmp(member_str(answer, "state"), "running") == 0;
+static bool runs(const json_t *sandbox) {
+        return strcmp(member_str(sandbox, "state"), "running") == 0;
 }
 
-static void ask(struct client *c, const char *verb, const char *sandbox, struct change *ret, int *rc) {
+/* Under another name, its id or its name. */
+static bool asked_before(const struct change *all, const struct change *this, const char *id) {
+        for (const struct change *ch = all; ch < this; ch++)
+                if (ch->id && *id && str_eq(ch->id, id))
+                        return true;
+        return false;
+}
+
+static void ask(struct client *c, const char *verb, const char *sandbox, const struct change *all, struct change *ret, int *rc) {
         _cleanup_free_ char *id = client_escape(sandbox), *target = mem_printf("/v1/sandboxes/%s/%s", id, verb);
         _cleanup_json_ json_t *answer = NULL;
         struct api_error e;
 
         if (client_call(c, "POST", target, NULL, 0, &answer, &e) < 0) {
                 bool conflict = api_error_is(&e, "conflict"), wakes = str_eq(verb, "resume") || str_eq(verb, "restore") || str_eq(verb, "start");
-                ret->nothing = str_eq(verb, "wake") && conflict && runs(c, id);
+                _cleanup_json_ json_t *now = NULL;
+                struct api_error ignored;
+                if (conflict)
+                        (void) sandbox_get(c, sandbox, &now, &ignored);
+                ret->again = asked_before(all, ret, member_str(now, "id"));
+                ret->nothing = str_eq(verb, "wake") && runs(now);
+                if (ret->again || ret->nothing)
+                        return;
                 if (conflict && wakes)
                         *rc = cli_fail_code(e.code, "%s; `cspace wake %s` does what applies", e.message, sandbox);
-                else if (!ret->nothing)
+                else
                         *rc = api_error_print(&e);
-        } else
+        } else {
                 ret->operation = mem_dup(member_str(json_object_get(answer, "operation"), "id"));
+                ret->id = mem_dup(member_str(json_object_get(answer, "operation"), "sandbox_id"));
+        }
 }
 
 static void await(struct client *c, const char *verb, const char *sandbox, const struct change *ch, json_t *done, int *rc) {
         _cleanup_json_ json_t *op = NULL;
         struct api_error e;
 
-        if (ch->nothing && !cli()->json)
+        if (ch->nothing && !ch->again && !cli()->json)
                 puts(sandbox);
         if (!ch->operation)
                 return;
@@ -72,15 +87,18 @@ static int change_all(const char *verb, int argc, char **argv) {
                 return cli_fail_err(&err);
         struct change *all = mem_grow(NULL, (size_t) argc, sizeof *all);
         for (int i = 0; i < argc; i++) {
-                all[i] = (struct change){ .operation = NULL };
-                ask(c, verb, argv[i], &all[i], &rc);
+                all[i] = (struct change){ .again = cli_named_before(argv, i) };
+                if (!all[i].again)
+                        ask(c, verb, argv[i], all, &all[i], &rc);
         }
         for (int i = 0; i < argc; i++)
                 await(c, verb, argv[i], &all[i], done, &rc);
         if (cli()->json)
                 output_json(done);
-        for (int i = 0; i < argc; i++)
+        for (int i = 0; i < argc; i++) {
                 free(all[i].operation);
+                free(all[i].id);
+        }
         free(all);
         client_free(c);
         return rc;

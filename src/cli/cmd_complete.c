@@ -94,7 +94,7 @@ static void offer_presets(const char *typed) {
 
 static const char *first_operand; /* on the line so far */
 
-static void offer_checkpoints(const char *typed) {
+static void offer_checkpoints(const char *typed, bool template, bool now) {
         if (!first_operand)
                 return;
         _cleanup_free_ char *id = client_escape(first_operand);
@@ -108,7 +108,10 @@ static void offer_checkpoints(const char *typed) {
                 if (*member_str(c, "name"))
                         offer(member_str(c, "name"), typed);
         }
-        offer("template", typed);
+        if (template)
+                offer("template", typed);
+        if (now)
+                offer("now", typed);
 }
 
 /* SANDBOX:/dir/na -> the entries of /dir in the sandbox. */
@@ -233,7 +236,9 @@ static void offer_kind(enum complete kind, const char *typed) {
                 offer_credentials(typed);
                 break;
         case COMPLETE_CHECKPOINT:
-                offer_checkpoints(typed);
+        case COMPLETE_PAST:
+        case COMPLETE_MOMENT:
+                offer_checkpoints(typed, kind != COMPLETE_CHECKPOINT, kind == COMPLETE_MOMENT);
                 break;
         case COMPLETE_PRESET:
                 offer_presets(typed);

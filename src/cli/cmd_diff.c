@@ -254,6 +254,6 @@ const struct command command_diff = {
         .min_args = 1,
         .max_args = 3,
         .command_at = -1,
-        .args = { COMPLETE_SANDBOX, COMPLETE_CHECKPOINT, COMPLETE_CHECKPOINT },
+        .args = { COMPLETE_SANDBOX, COMPLETE_MOMENT, COMPLETE_MOMENT },
         .with = run,
 };

@@ -68,7 +68,8 @@ static int remove_all(struct client *c, int argc, char **argv) {
         _cleanup_json_ json_t *done = json_array();
 
         for (int i = 0; i < argc; i++)
-                add(&r, argv[i]);
+                if (!cli_named_before(argv, i))
+                        add(&r, argv[i]);
         if (all && client_list(c, "/v1/sandboxes", "sandboxes", on_sandbox, &r, &e) < 0)
                 r.rc = api_error_print(&e);
         for (size_t i = 0; i < r.n; i++)

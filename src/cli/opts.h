@@ -37,7 +37,9 @@ enum complete {
         COMPLETE_COMMAND, /* of cspace itself */
         COMPLETE_PRESET,  /* of a policy */
         COMPLETE_CREDENTIAL,
-        COMPLETE_CHECKPOINT, /* of the sandbox named before, as the next two */
+        COMPLETE_CHECKPOINT, /* of the sandbox named before, as the next four */
+        COMPLETE_PAST,       /* also what it was created with */
+        COMPLETE_MOMENT,     /* also what it is now */
         COMPLETE_BINDING,
         COMPLETE_PROCESS, /* that runs */
 };

@@ -499,6 +499,8 @@ class Standin:
             op = self.operation(rest[0], s['id'])
             op['state'] = 'succeeded'
             return 202, {'operation': op}
+        if rest == ['checkpoints']:
+            return 200, {'checkpoints': [{'id': new_id(), 'name': 'before'}], 'head': None}
         if rest == ['fork']:
             s['forked'] = json.loads(body)
             op = self.operation('fork', s['id'])

@@ -429,6 +429,24 @@ def test_help_of_every_command(cli):
                 assert len(line) + 1 + len(below.split()[0]) > 79, (name, line, below)
 
 
+def test_named_twice_is_taken_once(cli, server, sandbox):
+    server.sandboxes[sandbox]['name'] = 'box'
+    for verb, names in [('pause', [sandbox, sandbox]), ('resume', [sandbox, 'box']), ('suspend', ['box', sandbox, 'box']),
+                        ('wake', [sandbox, sandbox])]:
+        r = cli(verb, *names)
+        assert (r.returncode, r.stdout.decode().split(), r.stderr) == (0, [names[0]], b''), (verb, r)
+    # A second sandbox in the way of the same state is told of as ever.
+    other = cli('create', '--quiet').stdout.decode().strip()
+    cli('pause', other)
+    r = cli('pause', sandbox, other, sandbox)
+    assert r.returncode == 125 and r.stdout.decode().split() == [sandbox] and f'"{other}" is paused'.encode() in r.stderr, r
+    r = cli('rm', 'box', other, 'box', other)
+    assert (r.returncode, r.stdout.decode().split(), r.stderr) == (0, ['box', other], b''), r
+    server.keys.append({'id': 'k'})
+    r = cli('key', 'rm', 'k', 'k')
+    assert (r.returncode, r.stdout, r.stderr) == (0, b'k\n', b''), r
+
+
 def complete(cli, *words):
     script = f'''
         source /usr/share/bash-completion/bash_completion
@@ -461,6 +479,10 @@ def test_completion(cli, server, sandbox, tmp_path, monkeypatch):
     assert set(complete(cli, 'cp', '')) == {'file.txt', sandbox + ':'}
     assert complete(cli, 'cp', 'file.txt', sandbox + ':/s') in ([sandbox + ':/srv/'], ['/srv/'])
     # Of few words; and a command's last operand is not what the first one was.
+    for words, more in [(('rollback', sandbox), []), (('checkpoint', 'rm', sandbox), []), (('fork', sandbox, '--from'), []),
+                        (('restore-file', sandbox), ['template']), (('diff', sandbox), ['template', 'now']),
+                        (('diff', sandbox, 'before'), ['template', 'now'])]:
+        assert complete(cli, *words, '')[1:] == ['before', *more], words
     assert complete(cli, 'create', '--on-expiry', '') == ['delete', 'suspend', 'stop']
     assert complete(cli, 'audit', '--verdict', 'd') == ['deny']
     process = cli('exec', '-d', sandbox, '--', 'sleep', '600').stdout.decode().strip()
