@@ -21,6 +21,8 @@
  *
  * One that was saved or parked is let go of, so that rootd can make an image of its process.
  *
+ * A resume that the agent does not answer leaves the VM running. Its commands are frozen still: they go on when the agent is there.
+ *
  * A step that fails on the way down is undone: the VM runs and its commands go on.
  */
 
@@ -91,7 +93,13 @@ static void on_thawed(void *arg, int err, const struct error *e, const json_t *a
                 return;
         if (json_is_true(json_object_get(answer, "identified")))
                 w->identified = true;
-        warden_set_state(w, WARDEN_RUNNING, "");
+        w->hold.owed = err < 0;
+        warden_set_state(w, WARDEN_RUNNING, room_reason(w));
+        struct error stands = ERROR_INIT;
+        if (err < 0 && *room_reason(w)) {
+                error_set(&stands, err, "the VM runs again, but %s", room_reason(w));
+                e = &stands;
+        }
         finish(w, err, e);
         data_link_up(w->data);
 }
@@ -115,8 +123,9 @@ static void thaw(struct warden *w) {
 static void on_link_late(uv_timer_t *t) {
         struct warden *w = t->data;
         struct error e = ERROR_INIT;
-        error_set(&e, -ETIMEDOUT, "the VM runs again, but its agent does not answer");
-        warden_set_state(w, WARDEN_RUNNING, "");
+        error_set(&e, -ETIMEDOUT, "the VM runs again, but %s", *room_reason(w) ? room_reason(w) : "its agent does not answer");
+        w->hold.owed = true;
+        warden_set_state(w, WARDEN_RUNNING, room_reason(w));
         finish(w, e.code, &e);
 }
 
@@ -137,6 +146,14 @@ static void on_runs(void *arg, int err, const struct error *e) {
 void hold_guest_up(struct warden *w) {
         if (w->hold.kind == HOLD_RESUME && w->hold.waiting)
                 thaw(w);
+}
+
+bool hold_owes(struct warden *w) {
+        if (!w->hold.owed || warden_busy(w, NULL) < 0)
+                return false;
+        w->hold.owed = false;
+        warden_resume(w, NULL, NULL);
+        return true;
 }
 
 /* What was begun cannot be done: the sandbox goes on as if nothing had been. */

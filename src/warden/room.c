@@ -8,7 +8,11 @@
  *   on_no_room: stands -> a second later: resume -> on_no_room again: stands
  *                                                -> a second of peace: told that it goes on
  *
- * One that is being paused, saved or stopped is left alone: who does that lets it run again, and then it is the same.
+ * One that is paused is left alone: who lets it run again has that write tried, and then it is the same. One that is on its way there
+ * is not tried until it is paused, or is not to be any more.
+ *
+ * QEMU cannot say of a VM that stands so whether it was paused as well. A warden that adopts one does not let it run of its own accord,
+ * but takes it for paused: cspaced knows, and asks for a resume of one that is to run.
  */
 
 #include "base/log.h"
@@ -33,8 +37,10 @@ static void on_tried(void *arg, int err, const struct error *e) {
 
 static void on_tick(uv_timer_t *t) {
         struct warden *w = t->data;
-        if (w->hold.kind != HOLD_NONE || w->state == WARDEN_PAUSED) {
+        if (w->state == WARDEN_PAUSED && w->hold.kind != HOLD_RESUME) {
                 w->room.stands = false; /* the first write after it runs again says it anew */
+        } else if (w->hold.kind == HOLD_PAUSE || w->hold.kind == HOLD_SAVE || w->hold.kind == HOLD_PARK) {
+                return;
         } else if (w->room.stands) {
                 w->room.stands = false;
                 w->vmm->ops->resume(w->vmm, on_tried, w);
@@ -43,6 +49,8 @@ static void on_tick(uv_timer_t *t) {
         uv_timer_stop(t);
         if (w->room.told)
                 tell(w, false);
+        if (w->state == WARDEN_RUNNING && warden_link(w))
+                (void) hold_owes(w);
 }
 
 void room_missing(struct warden *w) {
@@ -52,6 +60,10 @@ void room_missing(struct warden *w) {
         if (!w->room.told)
                 tell(w, true);
         uv_timer_start(&w->room.timer, on_tick, ROOM_RETRY_MS, ROOM_RETRY_MS);
+}
+
+const char *room_reason(const struct warden *w) {
+        return w->room.told ? ROOM_REASON : "";
 }
 
 void room_init(struct warden *w) {

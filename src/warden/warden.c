@@ -286,6 +286,8 @@ static void is_up(struct warden *w) {
         if (w->state == WARDEN_PAUSED)
                 return;
         warden_set_state(w, WARDEN_RUNNING, "");
+        if (hold_owes(w))
+                return;
         if (w->identify.cb)
                 send_identity(w);
         else if (w->mode == WARDEN_RESTORE && !w->identified)

@@ -26,6 +26,7 @@ struct hold {
         int fd;         /* HOLD_SAVE */
         bool synced;    /* pause: the guest has written what it held back */
         bool waiting;   /* resume: for the link; save, park: for the guest to see that its port is closed */
+        bool owed;      /* a resume that ended without it: clock and thaw, when the agent is there */
 };
 
 struct warden {
@@ -76,9 +77,11 @@ int warden_busy(const struct warden *w, struct error *err);
 /* room.c */
 void room_init(struct warden *w);
 void room_missing(struct warden *w); /* the VM was stopped because the host's disk is full */
+const char *room_reason(const struct warden *w); /* why it stands still now, if that is it; "" else */
 void room_ended(struct warden *w);
 
 /* hold.c */
 void hold_guest_up(struct warden *w);
+bool hold_owes(struct warden *w); /* the agent is there, and what an earlier resume could not ask of it is asked now */
 void hold_port_closed(struct warden *w);
 void hold_ended(struct warden *w, const struct error *e); /* the VM is gone */

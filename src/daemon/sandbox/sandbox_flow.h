@@ -31,6 +31,8 @@ int sandbox_set_template(struct app *app, struct sandbox *s, struct tmpl *t); /*
 
 /* Takes over w (connected, identified), or connects itself when w is NULL. */
 void sandbox_watch(struct app *app, struct sandbox *s, struct warden *w);
+/* What its warden told while a move had the connection may say why it stands still: asks for it. */
+void sandbox_watch_ask(struct sandbox *s);
 void sandbox_unwatch(struct sandbox *s);
 /* Gives the connection, NULL if there is none; that to its gateway stays. */
 struct warden *sandbox_unwatch_keep(struct sandbox *s);

@@ -240,6 +240,8 @@ static void end(struct life *l, enum sandbox_state state, bool good) {
                 sandbox_watch(app, s, w);
         else
                 warden_free(w);
+        if (s->state == SANDBOX_RUNNING)
+                sandbox_watch_ask(s);
         expiry_changed(app);
         struct sandbox *kept = sandbox_ref(s);
         life_free(l);

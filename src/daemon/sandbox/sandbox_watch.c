@@ -124,7 +124,8 @@ static void on_standstill(struct watch *w, const char *reason) {
 }
 
 static void on_state(struct watch *w, const char *state, const char *reason) {
-        if (strcmp(state, "running") == 0)
+        bool to_run = strcmp(state, "paused") == 0 && w->s->state == SANDBOX_RUNNING; /* it was asked to */
+        if (strcmp(state, "running") == 0 || (to_run && reason[0]))
                 on_standstill(w, reason);
         if (strcmp(state, "failed") != 0 && strcmp(state, "exited") != 0)
                 return;
@@ -178,6 +179,12 @@ static void connect_again(void *arg) {
             warden_call(w->warden, IPC_QUERY, NULL, 0, QUERY_TIMEOUT_MS, on_query, w, NULL) < 0)
                 watch_lost(w);
         else
+                w->querying = true;
+}
+
+void sandbox_watch_ask(struct sandbox *s) {
+        struct watch *w = s->watch;
+        if (w && w->warden && !w->querying && warden_call(w->warden, IPC_QUERY, NULL, 0, QUERY_TIMEOUT_MS, on_query, w, NULL) >= 0)
                 w->querying = true;
 }
 

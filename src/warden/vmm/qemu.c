@@ -12,7 +12,7 @@
  *   boot     stub -> greeting -> running
  *   restore  stub -> greeting -> migrate-incoming -> MIGRATION completed: loaded; run: cont -> running
  *            stub -> cspace-thaw -> greeting: loaded, as it was when the image of its process was made
- *   adopt    greeting -> query-status -> running, or loaded when paused
+ *   adopt    greeting -> query-status -> running, or loaded when paused or out of room
  *   snapshot stop -> migrate -> MIGRATION completed -> quit -> QMP closed -> fsync of the files
  *   save     xen-save-devices-state, which is what it says on every accelerator: devices without memory
  *
@@ -315,11 +315,7 @@ static void on_adopted(void *arg, int err, const struct error *e, const json_t *
         q->loaded_us = clock_mono_us();
         if (str_eq(status, "running"))
                 is_running(q);
-        else if (str_eq(status, "io-error")) {
-                is_running(q);
-                q->base.handler->on_no_room(q->base.arg);
-        }
-        else if (str_eq(status, "paused")) {
+        else if (str_eq(status, "paused") || str_eq(status, "io-error")) { /* which one that was paused meanwhile still is */
                 tell_disk_size(q); /* the warden before may not have come to it */
                 q->base.handler->on_loaded(q->base.arg);
         }

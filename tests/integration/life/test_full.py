@@ -3,6 +3,7 @@
 import contextlib
 import os
 import subprocess
+import time
 
 import pytest
 from conftest import MB, Host, until
@@ -92,6 +93,58 @@ def test_guest_that_writes_to_a_full_host(full, meanwhile):
     until(lambda: 'reason' not in h.get(f'/v1/sandboxes/{a}').json, what='the guest goes on')
     until(lambda: h.sh(a, 'cat /root/sum 2>/dev/null || true'), what='its command')
     assert h.sh(a, 'sha256sum </root/big; dmesg | grep -ci "i/o error" || true') == h.sh(a, 'cat /root/sum') + '0\n'
+
+
+def stand(h, a):
+    """a's guest writes to a full host, and stands still; its command goes on to tell the sum of what it has written."""
+    h.fill(1)
+    h.background(a, 'head -c 30000000 /dev/urandom >/root/big && sync && sha256sum </root/big >/root/sum && sync')
+    assert 'no room' in until(lambda: h.get(f'/v1/sandboxes/{a}').json.get('reason'), what='why it stands still')
+
+
+def all_written(h, a):
+    until(lambda: 'reason' not in h.get(f'/v1/sandboxes/{a}').json, what='the guest goes on')
+    until(lambda: h.sh(a, 'cat /root/sum 2>/dev/null || true'), what='its command')
+    assert h.sh(a, 'sha256sum </root/big') == h.sh(a, 'cat /root/sum')
+
+
+def cpu_us(h, a):
+    return h.get(f'/v1/sandboxes/{a}/usage').json['host']['cpu_us']
+
+
+def test_paused_one_stays_so_under_another_warden(full):
+    """It stands still for two reasons. QEMU tells one of them, and a warden that takes the VM over must not take that for all."""
+    h = full
+    a = h.create()
+    stand(h, a)
+    h.change(a, 'pause')
+    warden = h.pids(a)[0]
+    os.kill(warden, 9)
+    until(lambda: h.pids(a)[0] != warden, what='another warden')
+    until(lambda: b'"warden_back"' in h.get(f'/v1/sandboxes/{a}/logs').body, what='cspaced, connected to it')
+    h.free()
+    time.sleep(3)  # what tries each second whether there is room would have
+    before = cpu_us(h, a)
+    time.sleep(2)
+    assert cpu_us(h, a) - before < 100000 and h.state(a) == 'paused'
+    h.change(a, 'resume')
+    all_written(h, a)
+
+
+def test_what_was_asked_of_one_that_stands_still(full):
+    """A pause and a resume, and a checkpoint, while there is no room: that it is tried again does not end with them."""
+    h = full
+    a = h.create()
+    stand(h, a)
+    h.change(a, 'pause')
+    r = h.post(f'/v1/sandboxes/{a}/resume?wait=60')
+    assert r.status == 200 or (r.status == 504 and 'no room' in r.json['error']['message']), r  # the agent may be quicker than the write
+    assert h.state(a) == 'running'
+    until(lambda: 'no room' in h.get(f'/v1/sandboxes/{a}').json.get('reason', ''), what='why it stands still')
+    h.post(f'/v1/sandboxes/{a}/checkpoints?wait=60', {'kind': 'disk'})
+    assert 'no room' in h.get(f'/v1/sandboxes/{a}').json['reason']
+    h.free()
+    all_written(h, a)
 
 
 def test_room_can_be_made(full):
