@@ -271,7 +271,16 @@ static void file_answer(void *ctx, struct http_x *x, int r, const struct error *
                 api_json(x, p->created ? 201 : 200, json_pack("{s:s,s:I}", "path", p->path, "bytes", (json_int_t) p->bytes));
 }
 
+/* A file in the place of a folder that comes back gives way, as those in it do. */
+static void clear_folder_way(const struct fs_put *p) {
+        struct stat st;
+        if (p->how.owner && !p->how.as && lstat(p->path, &st) == 0 && S_ISREG(st.st_mode))
+                (void) unlink(p->path); /* else the folder is not made, and the error says so */
+}
+
 static int tar_begin(struct fs_put *p, struct error *err) {
+        if (!p->unpack)
+                clear_folder_way(p);
         int r = p->unpack ? 0 : fsop_mkdirs(p->path, NULL, err);
         return r == 0 && !p->unpack ? tar_unpack_open(p->path, &p->how, &p->unpack, err) : r;
 }
@@ -294,13 +303,34 @@ static void tar_discard(void *ctx) {
         p->unpack = NULL;
 }
 
+/* A name is bytes; one that is no text is told as far as it is. */
+static json_t *name_json(const char *name) {
+        json_t *j = json_string(name);
+        if (j)
+                return j;
+        char text[PATH_MAX];
+        size_t n = 0;
+        for (; name[n] && n < sizeof text - 1; n++)
+                text[n] = (signed char) name[n] < 0 ? '?' : name[n];
+        text[n] = '\0';
+        return json_string(text);
+}
+
 static void tar_answer(void *ctx, struct http_x *x, int r, const struct error *e) {
         struct fs_put *p = ctx;
-        if (r < 0)
+        size_t n = 0;
+        if (r < 0) {
                 api_fail_errno(x, e);
-        else
-                api_json(x, 200, json_pack("{s:I,s:I,s:I}", "entries", (json_int_t) p->result.entries, "bytes",
-                                           (json_int_t) p->result.bytes, "skipped", (json_int_t) p->result.skipped));
+                return;
+        }
+        json_t *kept = json_array();
+        const char *const *paths = tar_unpack_kept(p->unpack, &n);
+        for (size_t i = 0; i < n; i++)
+                (void) json_array_append_new(kept, name_json(paths[i]));
+        api_json(x, 200, json_pack("{s:I,s:I,s:I,s:I,s:o,s:b,s:I}", "entries", (json_int_t) p->result.entries, "bytes",
+                                   (json_int_t) p->result.bytes, "skipped", (json_int_t) p->result.skipped, "kept",
+                                   (json_int_t) p->result.kept, "kept_paths", kept, "owner", p->how.owner, "xattrs_lost",
+                                   (json_int_t) p->result.xattrs_lost));
 }
 
 static void put_release(void *ctx) {

@@ -8,8 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
+#include "base/cleanup.h"
 #include "base/fd.h"
 #include "base/str.h"
 #include "wire/tar.h"
@@ -27,6 +29,15 @@ struct made_dir {
         uid_t uid;
         gid_t gid;
         struct timespec mtime;
+        void *list; /* the access list that what is made in it inherits: set last too; NULL none */
+        size_t list_n;
+};
+
+/* An extended attribute of the file under way, which are set when it is complete: a change of owner takes some away. */
+struct attribute {
+        char *name;
+        void *value;
+        size_t n;
 };
 
 struct tar_unpack {
@@ -48,6 +59,10 @@ struct tar_unpack {
         size_t n_links, links_cap;
         struct made_dir *dirs;
         size_t n_dirs, dirs_cap;
+        struct attribute *attributes;
+        size_t n_attributes, lists_bytes;
+        char *kept[TAR_UNPACK_KEPT_MAX];
+        size_t n_kept;
 };
 
 /* --- links of this archive ------------------------------------------------------------------ */
@@ -85,6 +100,72 @@ static int remember_link(struct tar_unpack *u, int dirfd, const char *base, stru
         u->n_links += !l->used;
         *l = (struct made_link){ .dev = st.st_dev, .ino = st.st_ino, .used = true };
         return 0;
+}
+
+/* --- extended attributes ---------------------------------------------------------------------- */
+
+#define DEFAULT_LIST "system.posix_acl_default"
+
+static bool is_settable(const char *name) {
+        return str_has_prefix(name, "user.") || str_eq(name, "security.capability") || str_eq(name, "system.posix_acl_access");
+}
+
+static void drop_attributes(struct tar_unpack *u) {
+        while (u->n_attributes > 0) {
+                struct attribute *a = &u->attributes[--u->n_attributes];
+                free(a->name);
+                free(a->value);
+        }
+        free(u->attributes);
+        u->attributes = NULL;
+}
+
+static int keep_attributes(struct tar_unpack *u, const struct tar_entry *e, struct error *err) {
+        if (!u->how.owner || e->n_xattrs == 0)
+                return 0;
+        u->attributes = calloc(e->n_xattrs, sizeof *u->attributes);
+        if (!u->attributes)
+                return error_set(err, -ENOMEM, "out of memory");
+        for (size_t i = 0; i < e->n_xattrs; i++) {
+                const struct tar_xattr *x = &e->xattrs[i];
+                struct attribute *a = &u->attributes[u->n_attributes++];
+                *a = (struct attribute){ .name = strdup(x->name), .value = malloc(x->n ? x->n : 1), .n = x->n };
+                if (!a->name || !a->value)
+                        return error_set(err, -ENOMEM, "out of memory");
+                if (x->n)
+                        memcpy(a->value, x->value, x->n);
+        }
+        return 0;
+}
+
+/* Of a file or folder that is open, by its name in /proc: a folder is open with O_PATH alone. */
+static void set_attributes(struct tar_unpack *u, int fd) {
+        char self[32];
+        (void) snprintf(self, sizeof self, "/proc/self/fd/%d", fd);
+        for (size_t i = 0; i < u->n_attributes; i++) {
+                const struct attribute *a = &u->attributes[i];
+                if (str_eq(a->name, DEFAULT_LIST))
+                        continue; /* with the folder's mode */
+                u->result.xattrs_lost += !is_settable(a->name) || setxattr(self, a->name, a->value, a->n, 0) < 0;
+        }
+        drop_attributes(u);
+}
+
+/* To the folder that was remembered last. */
+static void take_default_list(struct tar_unpack *u) {
+        struct made_dir *d = &u->dirs[u->n_dirs - 1];
+        for (size_t i = 0; i < u->n_attributes; i++) {
+                struct attribute *a = &u->attributes[i];
+                if (!str_eq(a->name, DEFAULT_LIST) || d->list)
+                        continue;
+                if (u->lists_bytes + a->n > TAR_UNPACK_LISTS_MAX) {
+                        u->result.xattrs_lost++;
+                        continue;
+                }
+                u->lists_bytes += a->n;
+                d->list = STEAL(a->value);
+                d->list_n = a->n;
+        }
 }
 
 /* --- names ---------------------------------------------------------------------------------- */
@@ -133,7 +214,17 @@ static int remember_dir(struct tar_unpack *u, const char *path, struct error *er
         if (!copy)
                 return error_set(err, -ENOMEM, "out of memory");
         u->dirs[u->n_dirs++] = (struct made_dir){ .path = copy, .mode = u->mode, .uid = u->uid, .gid = u->gid, .mtime = u->mtime };
+        take_default_list(u);
         return 0;
+}
+
+/* Those of a folder but for the list that others would inherit; `base` below the parent, "" for the top. */
+static void set_dir_attributes(struct tar_unpack *u, const char *base) {
+        if (u->n_attributes == 0)
+                return;
+        _cleanup_fd_ int fd = openat(*base ? u->parent : u->root, *base ? base : ".", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (fd >= 0)
+                set_attributes(u, fd);
 }
 
 /* One step down. A missing folder is made when `make`. Returns the descriptor. */
@@ -194,24 +285,50 @@ static int enter(struct tar_unpack *u, const char *dir, struct error *err) {
 
 /* --- members -------------------------------------------------------------------------------- */
 
-static int clear_way(struct tar_unpack *u, const char *name, struct error *err) {
-        if (unlinkat(u->parent, u->base, 0) == 0 || errno == ENOENT)
-                return 0;
-        if (errno == EISDIR || errno == EPERM)
-                return error_set(err, -EISDIR, "a folder is in the way of '%.200s': move it or remove it first", name);
-        return error_errno(err, errno, "cannot replace '%.200s'", name);
+/* What is in the place of the member stays. Returns KEPT. */
+#define KEPT 1
+static int keep(struct tar_unpack *u, struct error *err) {
+        u->result.kept++;
+        if (u->n_kept == TAR_UNPACK_KEPT_MAX)
+                return KEPT;
+        char *path = NULL;
+        if (asprintf(&path, "%s%s%s", u->parent_path, *u->parent_path ? "/" : "", u->base) < 0)
+                return error_set(err, -ENOMEM, "out of memory");
+        u->kept[u->n_kept++] = path;
+        return KEPT;
 }
 
-/* A link that is in a folder's way. */
-static int replace_link(struct tar_unpack *u, const char *name, struct error *err) {
+/* 0, or KEPT. */
+static int clear_way(struct tar_unpack *u, const char *name, struct error *err) {
         struct stat st;
-        if (fstatat(u->parent, u->base, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISLNK(st.st_mode))
+        if (unlinkat(u->parent, u->base, 0) == 0 || errno == ENOENT)
                 return 0;
-        return clear_way(u, name, err);
+        int e = errno;
+        bool folder = fstatat(u->parent, u->base, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode);
+        if (folder && u->how.owner) {
+                if (unlinkat(u->parent, u->base, AT_REMOVEDIR) == 0)
+                        return 0;
+                e = errno == ENOTEMPTY || errno == EEXIST ? EBUSY : errno;
+        }
+        if (e == EBUSY && u->how.owner)
+                return keep(u, err);
+        if (folder)
+                return error_set(err, -EISDIR, "a folder is in the way of '%.200s': move it or remove it first", name);
+        return error_errno(err, e, "cannot replace '%.200s'", name);
+}
+
+/* What is in a folder's way and is none. */
+static int replace_other(struct tar_unpack *u, const char *name, struct error *err) {
+        struct stat st;
+        if (fstatat(u->parent, u->base, &st, AT_SYMLINK_NOFOLLOW) < 0 || S_ISDIR(st.st_mode))
+                return 0;
+        if (unlinkat(u->parent, u->base, 0) < 0)
+                return error_errno(err, errno, "cannot replace '%.200s' by a folder", name);
+        return 0;
 }
 
 static int make_dir(struct tar_unpack *u, const struct tar_entry *e, const char *dir, struct error *err) {
-        int cleared = u->how.owner ? replace_link(u, e->name, err) : 0;
+        int cleared = u->how.owner ? replace_other(u, e->name, err) : 0;
         if (cleared < 0)
                 return cleared;
         if (mkdirat(u->parent, u->base, 0700) < 0) {
@@ -232,7 +349,10 @@ static int make_dir(struct tar_unpack *u, const struct tar_entry *e, const char 
         if (n > 0)
                 path[n++] = '/';
         (void) str_copy(path + n, sizeof path - n, u->base);
-        return remember_dir(u, path, err);
+        int r = remember_dir(u, path, err);
+        if (r == 0)
+                set_dir_attributes(u, u->base);
+        return r;
 }
 
 /* What was just made as u->base, to its owner. */
@@ -244,7 +364,7 @@ static int give_away(const struct tar_unpack *u, const char *name, struct error 
 
 static int make_symlink(struct tar_unpack *u, const struct tar_entry *e, struct error *err) {
         int r = clear_way(u, e->name, err);
-        if (r < 0)
+        if (r != 0)
                 return r;
         if (symlinkat(e->link, u->parent, u->base) < 0)
                 return error_errno(err, errno, "cannot make link '%.200s'", e->name);
@@ -267,6 +387,8 @@ static int make_hardlink(struct tar_unpack *u, const struct tar_entry *e, struct
                 return from;
         if (fstatat(from, base, &st, AT_SYMLINK_NOFOLLOW) < 0)
                 return error_errno(err, errno, "cannot link '%.200s' to '%.200s'", e->name, e->link);
+        if (S_ISDIR(st.st_mode) && u->how.owner)
+                return keep(u, err); /* as the first name of the file was */
         struct stat own;
         if (fstatat(u->parent, u->base, &own, AT_SYMLINK_NOFOLLOW) == 0 && own.st_ino == st.st_ino &&
             own.st_dev == st.st_dev)
@@ -279,7 +401,7 @@ static int make_hardlink(struct tar_unpack *u, const struct tar_entry *e, struct
 
 static int begin_file(struct tar_unpack *u, const struct tar_entry *e, struct error *err) {
         int r = clear_way(u, e->name, err);
-        if (r < 0)
+        if (r != 0)
                 return r;
         u->file = openat(u->parent, u->base, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
         if (u->file < 0) {
@@ -302,8 +424,16 @@ static int begin(struct tar_unpack *u, const struct tar_entry *e, struct error *
         u->uid = (uid_t) e->uid;
         u->gid = (gid_t) e->gid;
         u->mtime = (struct timespec){ .tv_sec = e->mtime_s, .tv_nsec = e->mtime_ns };
-        if (!u->base[0]) /* "./": the folder itself */
-                return u->how.owner && e->type == TAR_DIR ? remember_dir(u, "", err) : 0;
+        drop_attributes(u);
+        r = keep_attributes(u, e, err);
+        if (r < 0)
+                return r;
+        if (!u->base[0]) { /* "./": the folder itself */
+                r = u->how.owner && e->type == TAR_DIR ? remember_dir(u, "", err) : 0;
+                if (r == 0)
+                        set_dir_attributes(u, "");
+                return r;
+        }
         if (u->how.as && !dir[0])
                 (void) str_copy(u->base, sizeof u->base, u->how.as);
         r = enter(u, dir, err);
@@ -322,7 +452,7 @@ static int begin(struct tar_unpack *u, const struct tar_entry *e, struct error *
                 r = clear_way(u, e->name, err);
                 if (r == 0 && mkfifoat(u->parent, u->base, u->mode & 0777) < 0)
                         r = error_errno(err, errno, "cannot make pipe '%.200s'", e->name);
-                return r < 0 ? r : give_away(u, e->name, err);
+                return r != 0 ? r : give_away(u, e->name, err);
         case TAR_CHARDEV:
         case TAR_BLOCKDEV:
         case TAR_OTHER:
@@ -346,6 +476,8 @@ static int end_file(struct tar_unpack *u, struct error *err) {
         int r = give_away(u, u->base, err);
         if (r == 0 && fchmod(u->file, u->mode) < 0) /* after the owner, which takes set-id bits away */
                 r = error_errno(err, errno, "cannot set the mode of '%s'", u->base);
+        if (r == 0)
+                set_attributes(u, u->file);
         (void) futimens(u->file, times);
         if (close(fd_steal(&u->file)) < 0 && r == 0)
                 r = error_errno(err, errno, "cannot write '%s'", u->base);
@@ -353,6 +485,15 @@ static int end_file(struct tar_unpack *u, struct error *err) {
 }
 
 /* --- the stream ----------------------------------------------------------------------------- */
+
+/* Where it was that it broke off the message says; this is what there is. */
+static int tell_rest(const struct tar_unpack *u, struct error *err) {
+        if (!u->how.owner || u->result.entries < 2)
+                return err->code;
+        struct error e = *err;
+        return error_set(err, e.code, "%.*s; what comes before it in the archive is there: %llu entries", ERROR_MSG_MAX - 100, e.msg,
+                         (unsigned long long) u->result.entries - 1);
+}
 
 int tar_unpack_write(struct tar_unpack *u, const uint8_t *p, size_t n, struct error *err) {
         struct tar_event ev;
@@ -365,6 +506,7 @@ int tar_unpack_write(struct tar_unpack *u, const uint8_t *p, size_t n, struct er
                 switch (ev.type) {
                 case TAR_ENTRY:
                         r = begin(u, ev.entry, err);
+                        r = r == KEPT ? 0 : r;
                         break;
                 case TAR_DATA:
                         r = data(u, ev.data, ev.n, err);
@@ -380,7 +522,7 @@ int tar_unpack_write(struct tar_unpack *u, const uint8_t *p, size_t n, struct er
                         break;
                 }
         } while (r == 0 && ev.type != TAR_NEED_DATA && !(ev.type == TAR_END && n == 0));
-        return r;
+        return r < 0 ? tell_rest(u, err) : r;
 }
 
 int tar_unpack_finish(struct tar_unpack *u, struct tar_unpack_result *ret, struct error *err) {
@@ -396,10 +538,13 @@ int tar_unpack_finish(struct tar_unpack *u, struct tar_unpack_result *ret, struc
                         (void) snprintf(self, sizeof self, "/proc/self/fd/%d", fd);
                         if (!u->how.owner || chown(self, d->uid, d->gid) == 0)
                                 (void) chmod(self, d->mode);
+                        if (d->list)
+                                u->result.xattrs_lost += setxattr(self, DEFAULT_LIST, d->list, d->list_n, 0) < 0;
                         (void) utimensat(AT_FDCWD, self, times, 0);
                         fd_close(fd);
                 }
                 free(d->path);
+                free(d->list);
         }
         *ret = u->result;
         return 0;
@@ -424,6 +569,11 @@ int tar_unpack_open(const char *dir, const struct tar_unpack_how *how, struct ta
         return 0;
 }
 
+const char *const *tar_unpack_kept(const struct tar_unpack *u, size_t *ret_n) {
+        *ret_n = u->n_kept;
+        return (const char *const *) u->kept;
+}
+
 void tar_unpack_free(struct tar_unpack *u) {
         if (!u)
                 return;
@@ -432,8 +582,13 @@ void tar_unpack_free(struct tar_unpack *u) {
         fd_close(u->file);
         fd_close(u->parent);
         fd_close(u->root);
-        while (u->n_dirs > 0)
+        while (u->n_dirs > 0) {
                 free(u->dirs[--u->n_dirs].path);
+                free(u->dirs[u->n_dirs].list);
+        }
+        drop_attributes(u);
+        while (u->n_kept > 0)
+                free(u->kept[--u->n_kept]);
         free(u->dirs);
         free(u->links);
         tar_reader_free(u->reader);

@@ -134,10 +134,8 @@ static int find_target(const struct remote *r, const char *path, const char *des
         return 0;
 }
 
-static int transfer(const struct remote *r, struct xfer *from, const struct target *t, json_t **ret_answer, struct api_error *e) {
+static int transfer(const struct remote *r, struct xfer *from, const struct target *t, bool owner, json_t **ret_answer, struct api_error *e) {
         _cleanup_free_ char *as = t->as ? client_escape(t->as) : NULL;
-        /* Whoever is not root can give nothing away. */
-        bool owner = !r->user || str_eq(r->user, "root");
         _cleanup_free_ char *query = mem_printf("tar=1%s%s%s", owner ? "&owner=1" : "", as ? "&as=" : "", as ? as : "");
         const uint8_t *data;
         struct xfer *to = NULL;
@@ -156,21 +154,50 @@ static int transfer(const struct remote *r, struct xfer *from, const struct targ
         return rc;
 }
 
-static void tell_restored(const struct target *t, const json_t *answer) {
+/* What is in the place of something that came back and was left as it is. */
+static int tell_kept(const struct target *t, const json_t *answer) {
+        json_int_t kept = json_integer_value(json_object_get(answer, "kept"));
+        const json_t *paths = json_object_get(answer, "kept_paths"), *path;
+        size_t i;
+
+        if (kept <= 0)
+                return CLI_OK;
+        json_array_foreach(paths, i, path) {
+                const char *name = json_string_value(path);
+                _cleanup_free_ char *full = copy_join(t->dir, name ? name : "");
+                if (!cli()->json)
+                        cli_fail_code("kept", "\"%s\" did not come back: a folder with something in it is in its place, or of another name of the file, or something is mounted there", full);
+        }
+        if (!cli()->json && (size_t) kept > json_array_size(paths))
+                cli_fail_code("kept", "nor did %lld more", (long long) kept - (long long) json_array_size(paths));
+        return CLI_FAILURE;
+}
+
+static int tell_restored(const struct target *t, bool owner, const json_t *answer) {
         json_int_t skipped = json_integer_value(json_object_get(answer, "skipped"));
+        const json_t *paths = json_object_get(answer, "kept_paths");
         if (skipped > 0)
-                cli_note("%lld devices and the like were left out", (long long) skipped);
-        if (!cli()->json)
-                return;
-        _cleanup_json_ json_t *j = json_pack("{s:s, s:I, s:I}", "path", t->dest, "bytes", json_integer_value(json_object_get(answer, "bytes")),
-                                             "entries", json_integer_value(json_object_get(answer, "entries")));
-        output_json(j);
+                cli_note("%lld device%s left out", (long long) skipped, skipped == 1 ? " was" : "s were");
+        json_int_t lost = json_integer_value(json_object_get(answer, "xattrs_lost"));
+        if (lost > 0)
+                cli_note("%lld extended attribute%s could not be set in the sandbox", (long long) lost, lost == 1 ? "" : "s");
+        if (owner && !json_is_true(json_object_get(answer, "owner")))
+                cli_note("the agent in this sandbox is older than this cspace: owners, and permissions of folders, may not have come back. "
+                         "`cspace template ls` says which templates to build again");
+        if (cli()->json) {
+                _cleanup_json_ json_t *j = json_pack("{s:s, s:I, s:I, s:I, s:O*}", "path", t->dest, "bytes",
+                                                     json_integer_value(json_object_get(answer, "bytes")), "entries",
+                                                     json_integer_value(json_object_get(answer, "entries")), "skipped", skipped, "kept_paths", paths);
+                output_json(j);
+        }
+        return tell_kept(t, answer);
 }
 
 static int run_restore(int argc, char **argv) {
         const char *path = argv[2];
         struct error err = ERROR_INIT;
         struct remote r = { .sandbox = argv[0], .user = user };
+        bool owner = !user || str_eq(user, "root"); /* whoever is not root can give nothing away */
         _cleanup_(target_done) struct target t = { .dest = NULL };
         _cleanup_json_ json_t *answer = NULL;
         struct api_error e;
@@ -188,11 +215,11 @@ static int run_restore(int argc, char **argv) {
                 rc = find_target(&r, path, argc > 3 ? argv[3] : NULL, type && str_eq(type, "directory"), &t, &e);
         }
         if (rc == 0)
-                rc = transfer(&r, x, &t, &answer, &e);
+                rc = transfer(&r, x, &t, owner, &answer, &e);
         if (rc < 0)
                 rc = api_error_print(&e);
         else
-                tell_restored(&t, answer);
+                rc = tell_restored(&t, owner, answer);
         xfer_free(x);
         client_free(r.client);
         return rc;
@@ -228,6 +255,8 @@ const struct command command_restore_file = {
         .summary = "Put a file or folder of a checkpoint back into a running sandbox.",
         .details = "To where it was, or to DESTINATION, a folder or a name. Owner, permissions and times come with it; of a\n"
                    "folder all that is in it comes back, and what it has besides by now stays. A link comes back as a link.\n"
+                   "What is there under the same name is replaced, but for a folder with something in it in the place of what\n"
+                   "was none: that stays, is named, and the command fails when all the rest is there.\n"
                    "\"template\" stands for what the sandbox was created with.\n\n"
                    "  cspace restore-file SANDBOX before-upgrade /etc\n"
                    "  cspace restore-file SANDBOX before-upgrade /home/user/notes /tmp",

@@ -7,7 +7,9 @@
 
 #include "array.h"
 #include "base/buf.h"
+#include "base/str.h"
 #include "wire/tar.h"
+#include "xattr.h"
 
 #define CHUNK_BYTES (1u << 20)
 
@@ -128,6 +130,36 @@ static int first_name(struct tree *t, uint32_t ino, const char *name, const char
         return r;
 }
 
+/* What the sandbox's agent takes: the others are the kernel's own, or of no use without what wrote them. */
+static bool is_wanted(const char *name) {
+        return (str_has_prefix(name, "user.") || str_eq(name, "security.capability") || str_eq(name, "system.posix_acl_access") ||
+                str_eq(name, "system.posix_acl_default")) &&
+               !strchr(name, '=');
+}
+
+/* Of the members of an archive that can have any; v has TAR_XATTRS_MAX places. */
+static int take_xattrs(struct tree *t, const struct hinode *i, struct xattrs *a, struct tar_xattr *v, struct tar_entry *e) {
+        size_t n = 0, bytes = 0;
+
+        int r = xattrs_read(t->fs, i, a);
+        for (size_t k = 0; r == 0 && k < a->n; k++) {
+                if (!is_wanted(a->v[k].name))
+                        continue;
+                bytes += strlen(a->v[k].name) + 1 + a->v[k].n;
+                if (n == TAR_XATTRS_MAX || bytes > TAR_XATTRS_BYTES_MAX)
+                        r = -EDQUOT;
+                else
+                        v[n++] = (struct tar_xattr) { .name = a->v[k].name, .value = a->v[k].value, .n = a->v[k].n };
+        }
+        if (r == -EDQUOT)
+                return error_set(t->err, r, "\"%s\" has more extended attributes than is accepted", e->name);
+        if (r < 0)
+                return error_errno(t->err, r, "the extended attributes of \"%s\" cannot be read", e->name);
+        e->xattrs = v;
+        e->n_xattrs = n;
+        return 0;
+}
+
 static int put_entry(struct tree *t, const struct tar_entry *e) {
         _cleanup_buf_ struct buf b = BUF_INIT(0);
 
@@ -156,6 +188,8 @@ static int put_file(struct tree *t, const struct hinode *i, struct tar_entry *e)
 
 static int put_node(struct tree *t, const struct hinode *i, const char *name) {
         char target[LIMIT_PATH];
+        struct tar_xattr attributes[TAR_XATTRS_MAX];
+        _cleanup_(xattrs_done) struct xattrs kept = { .v = NULL };
         const char *first = NULL;
         struct tar_entry e = { .name = name,
                                .link = "",
@@ -176,6 +210,10 @@ static int put_node(struct tree *t, const struct hinode *i, const char *name) {
                 e.link = first;
                 return put_entry(t, &e);
         }
+        if (S_ISREG(i->l.i_mode) || S_ISDIR(i->l.i_mode))
+                r = take_xattrs(t, i, &kept, attributes, &e);
+        if (r < 0)
+                return r;
         switch (i->l.i_mode & S_IFMT) {
         case S_IFREG:
                 e.type = TAR_FILE;
@@ -192,6 +230,10 @@ static int put_node(struct tree *t, const struct hinode *i, const char *name) {
                 return put_entry(t, &e);
         case S_IFIFO:
                 e.type = TAR_FIFO;
+                return put_entry(t, &e);
+        case S_IFCHR:
+        case S_IFBLK: /* for whoever unpacks it to tell that it is left out */
+                e.type = S_ISCHR(i->l.i_mode) ? TAR_CHARDEV : TAR_BLOCKDEV;
                 return put_entry(t, &e);
         default:
                 return 0;

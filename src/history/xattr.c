@@ -7,31 +7,20 @@
 
 #include "array.h"
 
-struct attr {
-        char *name;
-        uint8_t *value;
-        size_t value_n;
-};
-
-struct attrs {
-        struct attr *v;
-        size_t n, cap, bytes;
-        int r;
-};
-
-static void attrs_done(struct attrs *a) {
+void xattrs_done(struct xattrs *a) {
         for (size_t i = 0; i < a->n; i++) {
                 free(a->v[i].name);
                 free(a->v[i].value);
         }
         free(a->v);
+        *a = (struct xattrs) { .v = NULL };
 }
 
-static int add(struct attrs *a, const char *name, const char *value, size_t n) {
+static int add(struct xattrs *a, const char *name, const char *value, size_t n) {
         a->bytes += strlen(name) + n;
         if (a->bytes > HISTORY_XATTR_BYTES_MAX)
                 return -EDQUOT;
-        struct attr t = { .name = strdup(name), .value = malloc(n ? n : 1), .value_n = n };
+        struct xattr t = { .name = strdup(name), .value = malloc(n ? n : 1), .n = n };
         if (!t.name || !t.value) {
                 free(t.name);
                 free(t.value);
@@ -48,7 +37,7 @@ static int add(struct attrs *a, const char *name, const char *value, size_t n) {
 }
 
 static int on_attr(char *name, char *value, size_t n, void *ctx) {
-        struct attrs *a = ctx;
+        struct xattrs *a = ctx;
 
         if (strcmp(name, "system.data") != 0)
                 a->r = add(a, name, value, n);
@@ -56,7 +45,7 @@ static int on_attr(char *name, char *value, size_t n, void *ctx) {
 }
 
 static int by_name(const void *x, const void *y) {
-        const struct attr *a = x, *b = y;
+        const struct xattr *a = x, *b = y;
 
         return strcmp(a->name, b->name);
 }
@@ -72,7 +61,7 @@ static size_t inside(const struct hfs *fs, const struct hinode *i) {
         return magic == EXT2_EXT_ATTR_MAGIC ? at : fs->inode_bytes;
 }
 
-static int collect(struct hfs *fs, const struct hinode *i, struct attrs *ret) {
+static int collect(struct hfs *fs, const struct hinode *i, struct xattrs *ret) {
         struct ext2_xattr_handle *h = NULL;
         unsigned flags = XATTR_HANDLE_FLAG_RAW;
 
@@ -106,7 +95,7 @@ static bool same_bytes(const struct hfs *fa, const struct hinode *a, const struc
 }
 
 int xattr_equal(struct hfs *fa, const struct hinode *a, struct hfs *fb, const struct hinode *b) {
-        _cleanup_(attrs_done) struct attrs x = { .v = NULL }, y = { .v = NULL };
+        _cleanup_(xattrs_done) struct xattrs x = { .v = NULL }, y = { .v = NULL };
 
         if (same_bytes(fa, a, fb, b))
                 return 1;
@@ -118,8 +107,67 @@ int xattr_equal(struct hfs *fa, const struct hinode *a, struct hfs *fb, const st
         if (x.n != y.n)
                 return 0;
         for (size_t i = 0; i < x.n; i++)
-                if (strcmp(x.v[i].name, y.v[i].name) != 0 || x.v[i].value_n != y.v[i].value_n ||
-                    memcmp(x.v[i].value, y.v[i].value, x.v[i].value_n) != 0)
+                if (strcmp(x.v[i].name, y.v[i].name) != 0 || x.v[i].n != y.v[i].n ||
+                    memcmp(x.v[i].value, y.v[i].value, x.v[i].n) != 0)
                         return 0;
         return 1;
+}
+
+/*
+ * An access list on the disk is a version (32 bits) and entries of 4 bytes, tag and permissions, with 4 more, who, where the tag is of a
+ * named user or group. Programs see another version, and all entries have 8.
+ */
+#define ACL_ON_DISK 1u
+#define ACL_OF_PROGRAMS 2u
+#define ACL_USER 2u
+#define ACL_GROUP 8u
+#define ACL_NOBODY UINT32_MAX
+
+static int convert_list(struct xattr *a) {
+        const uint8_t *p = a->value, *end = p + a->n;
+        uint32_t version, who;
+        uint16_t entry[2];
+
+        if (a->n < sizeof version)
+                return -EUCLEAN;
+        memcpy(&version, p, sizeof version);
+        if (version != ACL_ON_DISK)
+                return -EUCLEAN;
+        uint8_t *list = malloc(4 + (a->n - 4) / 4 * 8), *to = list;
+        if (!list)
+                return -ENOMEM;
+        version = ACL_OF_PROGRAMS;
+        memcpy(to, &version, 4);
+        to += 4;
+        for (p += 4; end - p >= 4;) {
+                memcpy(entry, p, sizeof entry);
+                memcpy(to, entry, sizeof entry);
+                p += 4;
+                who = ACL_NOBODY;
+                if (entry[0] == ACL_USER || entry[0] == ACL_GROUP) {
+                        if (end - p < 4)
+                                break;
+                        memcpy(&who, p, sizeof who);
+                        p += 4;
+                }
+                memcpy(to + 4, &who, sizeof who);
+                to += 8;
+        }
+        if (p != end) {
+                free(list);
+                return -EUCLEAN;
+        }
+        free(a->value);
+        a->value = list;
+        a->n = (size_t) (to - list);
+        return 0;
+}
+
+int xattrs_read(struct hfs *fs, const struct hinode *i, struct xattrs *ret) {
+        int r = collect(fs, i, ret);
+
+        for (size_t k = 0; r == 0 && k < ret->n; k++)
+                if (strncmp(ret->v[k].name, "system.posix_acl_", 17) == 0)
+                        r = convert_list(&ret->v[k]);
+        return r;
 }

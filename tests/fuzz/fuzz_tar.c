@@ -38,6 +38,14 @@ static void check_entry(struct summary *s, const struct tar_entry *e) {
         mix(s, e->link, strlen(e->link) + 1);
         mix(s, &e->size, sizeof e->size);
         mix(s, &e->type, sizeof e->type);
+        if (e->n_xattrs > TAR_XATTRS_MAX)
+                abort();
+        for (size_t i = 0; i < e->n_xattrs; i++) {
+                if (!*e->xattrs[i].name || strlen(e->xattrs[i].name) > TAR_XATTR_NAME_MAX)
+                        abort();
+                mix(s, e->xattrs[i].name, strlen(e->xattrs[i].name) + 1);
+                mix(s, e->xattrs[i].value, e->xattrs[i].n);
+        }
         buf_done(&out);
 }
 

@@ -27,6 +27,9 @@
 #define TAR_EXT_MAX (1024u * 1024)
 #define TAR_EXT_COUNT 8
 #define TAR_SIZE_MAX (1ULL << 60)
+#define TAR_XATTRS_MAX 128     /* of one entry */
+#define TAR_XATTR_NAME_MAX 255 /* as the kernel's */
+#define TAR_XATTRS_BYTES_MAX (TAR_EXT_MAX - 32768) /* of one entry, names and values: they are written in one header */
 
 enum tar_type {
         TAR_FILE,
@@ -39,6 +42,13 @@ enum tar_type {
         TAR_OTHER, /* of a kind that is not known; its data comes and may be ignored */
 };
 
+/* An extended attribute, as GNU tar and libarchive write them: pax records "SCHILY.xattr.NAME". */
+struct tar_xattr {
+        const char *name;
+        const uint8_t *value;
+        size_t n;
+};
+
 struct tar_entry {
         enum tar_type type;
         const char *name;
@@ -48,6 +58,8 @@ struct tar_entry {
         uint64_t size; /* 0 but for files (and what is not known) */
         int64_t mtime_s;
         uint32_t mtime_ns;
+        const struct tar_xattr *xattrs;
+        size_t n_xattrs;
 };
 
 enum tar_event_type {

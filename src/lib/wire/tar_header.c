@@ -183,6 +183,30 @@ static bool parse_pax_time(const char *v, size_t n, int64_t *ret_s, uint32_t *re
         return true;
 }
 
+void tar_ext_init(struct tar_ext *x) {
+        memset(x, 0, sizeof *x);
+        x->bytes = BUF_INIT(TAR_XATTRS_BYTES_MAX);
+}
+
+void tar_ext_clear(struct tar_ext *x) {
+        buf_done(&x->bytes);
+        tar_ext_init(x);
+}
+
+static const char *take_xattr(struct tar_ext *x, const char *name, size_t nn, const char *v, size_t vn) {
+        if (nn == 0 || nn > TAR_XATTR_NAME_MAX || memchr(name, '\0', nn))
+                return "an extended attribute has a name that is none";
+        if (x->n_xattrs == TAR_XATTRS_MAX)
+                return "an entry has more extended attributes than the limit";
+        size_t at = x->bytes.len;
+        if (buf_append(&x->bytes, name, nn) < 0 || buf_append(&x->bytes, "", 1) < 0 || buf_append(&x->bytes, v, vn) < 0)
+                return "an entry has larger extended attributes than the limit";
+        x->xattrs[x->n_xattrs].name_at = at;
+        x->xattrs[x->n_xattrs].value_at = at + nn + 1;
+        x->xattrs[x->n_xattrs++].n = vn;
+        return NULL;
+}
+
 static bool key_is(const char *key, size_t n, const char *name) {
         return strlen(name) == n && memcmp(key, name, n) == 0;
 }
@@ -202,6 +226,8 @@ static const char *take_record(struct tar_ext *x, const char *key, size_t kn, co
                 return (x->has_gid = digits(v, vn, &x->gid)) ? NULL : bad;
         if (key_is(key, kn, "mtime"))
                 return (x->has_mtime = parse_pax_time(v, vn, &x->mtime_s, &x->mtime_ns)) ? NULL : bad;
+        if (kn > 13 && memcmp(key, "SCHILY.xattr.", 13) == 0)
+                return take_xattr(x, key + 13, kn - 13, v, vn);
         if (kn > 11 && memcmp(key, "GNU.sparse.", 11) == 0)
                 return "sparse files are not supported; write the archive without --sparse";
         return NULL;
@@ -250,7 +276,15 @@ const char *tar_ext_parse(struct tar_ext *x, char type, const char *data, size_t
         }
 }
 
-const char *tar_ext_apply(const struct tar_ext *x, struct tar_entry *e, char *name, char *link) {
+const char *tar_ext_apply(const struct tar_ext *x, struct tar_entry *e, char *name, char *link, struct tar_xattr *xattrs) {
+        const uint8_t *bytes = buf_data(&x->bytes);
+
+        for (size_t i = 0; i < x->n_xattrs; i++)
+                xattrs[i] = (struct tar_xattr) { .name = (const char *) bytes + x->xattrs[i].name_at,
+                                                 .value = bytes + x->xattrs[i].value_at,
+                                                 .n = x->xattrs[i].n };
+        e->xattrs = x->n_xattrs > 0 ? xattrs : NULL;
+        e->n_xattrs = x->n_xattrs;
         if (x->has_name)
                 memcpy(name, x->name, strlen(x->name) + 1);
         /* As before POSIX. Not sooner: a name that an extension replaces may be cut after a slash. */

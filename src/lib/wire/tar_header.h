@@ -25,7 +25,14 @@ struct tar_ext {
         int64_t mtime_s;
         uint32_t mtime_ns;
         char name[TAR_NAME_MAX + 1], link[TAR_NAME_MAX + 1];
+        struct {
+                size_t name_at, value_at, n; /* in bytes */
+        } xattrs[TAR_XATTRS_MAX];
+        size_t n_xattrs;
+        struct buf bytes;
 };
+void tar_ext_init(struct tar_ext *x);
+void tar_ext_clear(struct tar_ext *x);
 
 bool tar_header_is_zero(const uint8_t block[TAR_BLOCK]);
 bool tar_header_is_extension(char type);
@@ -38,5 +45,5 @@ const char *tar_header_parse(const uint8_t block[TAR_BLOCK], struct tar_entry *e
                              char *ret_type);
 /* Takes in what an extension header of this type ('x', 'g', 'L', 'K') holds. */
 const char *tar_ext_parse(struct tar_ext *x, char type, const char *data, size_t n);
-/* Puts it over the entry, and checks the whole. */
-const char *tar_ext_apply(const struct tar_ext *x, struct tar_entry *e, char *name, char *link);
+/* Puts it over the entry, and checks the whole. Its attributes are in `xattrs` (TAR_XATTRS_MAX of them) and point into x. */
+const char *tar_ext_apply(const struct tar_ext *x, struct tar_entry *e, char *name, char *link, struct tar_xattr *xattrs);

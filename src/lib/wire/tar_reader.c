@@ -30,14 +30,18 @@ struct tar_reader {
         struct buf ext;
         struct tar_ext over; /* what the extensions say of the entry to come */
         struct tar_entry entry;
+        bool over_used;      /* by the entry that was told last, which points into it */
         char name[TAR_NAME_MAX + 1], link[TAR_NAME_MAX + 1];
+        struct tar_xattr xattrs[TAR_XATTRS_MAX];
 };
 
 struct tar_reader *tar_reader_new(void) {
         struct tar_reader *r = calloc(1, sizeof *r);
 
-        if (r)
+        if (r) {
                 r->ext = BUF_INIT(TAR_EXT_MAX);
+                tar_ext_init(&r->over);
+        }
         return r;
 }
 
@@ -45,6 +49,7 @@ void tar_reader_free(struct tar_reader *r) {
         if (!r)
                 return;
         buf_done(&r->ext);
+        tar_ext_clear(&r->over);
         free(r);
 }
 
@@ -68,6 +73,9 @@ static bool take_header(struct tar_reader *r, struct tar_event *ev) {
         const char *reason = NULL;
         char type;
 
+        if (r->over_used)
+                tar_ext_clear(&r->over);
+        r->over_used = false;
         if (tar_header_is_zero(r->block)) {
                 if (r->extensions) {
                         fail(r, ev, "the archive ends between an extension header and its entry");
@@ -94,12 +102,12 @@ static bool take_header(struct tar_reader *r, struct tar_event *ev) {
                 buf_clear(&r->ext);
                 return false;
         }
-        reason = tar_ext_apply(&r->over, e, r->name, r->link);
+        reason = tar_ext_apply(&r->over, e, r->name, r->link, r->xattrs);
         if (reason) {
                 fail(r, ev, reason);
                 return true;
         }
-        memset(&r->over, 0, sizeof r->over);
+        r->over_used = r->extensions > 0;
         r->extensions = 0;
         r->in_entry = true;
         r->left = r->size = e->size;

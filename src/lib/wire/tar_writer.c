@@ -55,15 +55,36 @@ static int put_header(struct buf *out, char type, const char *name, const char *
 }
 
 /* "LENGTH KEY=VALUE\n", where LENGTH counts its own digits. */
-static int put_record(struct buf *pax, const char *key, const char *value) {
-        size_t rest = strlen(key) + strlen(value) + 3, len = rest, digits = 0;
+static int put_bytes(struct buf *pax, const char *key, const void *value, size_t n) {
+        size_t rest = strlen(key) + n + 3, len = rest, digits = 0;
 
         for (size_t before = SIZE_MAX; before != len;) {
                 before = len;
                 digits = (size_t) snprintf(NULL, 0, "%zu", len);
                 len = rest + digits;
         }
-        return buf_printf(pax, "%zu %s=%s\n", len, key, value);
+        int r = buf_printf(pax, "%zu %s=", len, key);
+        if (r >= 0)
+                r = buf_append(pax, value, n);
+        return r < 0 ? r : buf_append(pax, "\n", 1);
+}
+
+static int put_record(struct buf *pax, const char *key, const char *value) {
+        return put_bytes(pax, key, value, strlen(value));
+}
+
+static int put_xattrs(struct buf *pax, const struct tar_entry *e) {
+        char key[sizeof "SCHILY.xattr." + TAR_XATTR_NAME_MAX];
+        int r = 0;
+
+        for (size_t i = 0; r == 0 && i < e->n_xattrs; i++) {
+                const struct tar_xattr *a = &e->xattrs[i];
+                if (!*a->name || strlen(a->name) > TAR_XATTR_NAME_MAX || strchr(a->name, '='))
+                        return -EINVAL; /* a name with "=" has no place in a record */
+                snprintf(key, sizeof key, "SCHILY.xattr.%s", a->name);
+                r = put_bytes(pax, key, a->value, a->n);
+        }
+        return r;
 }
 
 static int put_number(struct buf *pax, const char *key, uint64_t v) {
@@ -106,7 +127,7 @@ static int collect(struct buf *pax, const struct tar_entry *e, size_t name_max) 
                 r = put_number(pax, "gid", e->gid);
         if (r == 0 && (e->mtime_ns > 0 || e->mtime_s < 0 || (uint64_t) e->mtime_s > OCTAL_SIZE_MAX))
                 r = put_mtime(pax, e->mtime_s, e->mtime_ns);
-        return r;
+        return r < 0 ? r : put_xattrs(pax, e);
 }
 
 int tar_write_entry(struct buf *out, const struct tar_entry *e) {
@@ -116,7 +137,7 @@ int tar_write_entry(struct buf *out, const struct tar_entry *e) {
 
         if (!*e->name || strlen(e->name) > TAR_NAME_MAX || strlen(link) > TAR_NAME_MAX ||
             e->size > TAR_SIZE_MAX || e->mtime_ns > 999999999 || e->type >= TAR_OTHER ||
-            (e->type != TAR_FILE && e->size > 0))
+            (e->type != TAR_FILE && e->size > 0) || e->n_xattrs > TAR_XATTRS_MAX)
                 return -EINVAL;
         copy.link = link;
         int r = collect(&pax, &copy, 100);

@@ -160,6 +160,67 @@ def test_tar_escape(agent, tmp_path, name):
     assert not (tmp_path / 'x').exists()
 
 
+def archive(*members):
+    """Of (name, type, contents or target)."""
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode='w') as t:
+        for name, kind, what in members:
+            info = tarfile.TarInfo(name)
+            info.type, info.mode = kind, 0o755 if kind == tarfile.DIRTYPE else 0o644
+            if kind == tarfile.REGTYPE:
+                info.size = len(what)
+            elif what:
+                info.linkname = what
+            t.addfile(info, io.BytesIO(what.encode()) if kind == tarfile.REGTYPE else None)
+    return data.getvalue()
+
+
+@needs_root()
+def test_tar_that_brings_back_what_is_something_else_now(own_agent, tmp_path):
+    """Files make way for folders, and folders for files where nothing is in them. Others stay, are named, and the rest goes on."""
+    a, d = own_agent(), tmp_path / 'd'
+    for sub in ('full/in', 'empty', 'full-link', 'first'):
+        (d / sub).mkdir(parents=True)
+    (d / 'full/in/x').write_text('mine')
+    (d / 'full-link/x').write_text('mine')
+    (d / 'first/x').write_text('mine')
+    (d / 'folder').write_text('a file now')
+    (d / 'linked').symlink_to('/etc')
+    data = archive(('empty', tarfile.REGTYPE, 'E'), ('first', tarfile.REGTYPE, 'F'), ('folder', tarfile.DIRTYPE, None),
+                   ('folder/in', tarfile.REGTYPE, 'I'), ('full', tarfile.DIRTYPE, None), ('full/in', tarfile.REGTYPE, 'N'),
+                   ('full-link', tarfile.SYMTYPE, '/none'), ('linked', tarfile.DIRTYPE, None), ('second', tarfile.LNKTYPE, 'first'),
+                   ('sparkle', tarfile.CHRTYPE, None), ('zlast', tarfile.REGTYPE, 'Z'))
+    r = call(a, 'PUT', path=str(d), tar=1, owner=1, body=data)
+    assert r.status == 200 and r.json['owner'] is True and r.json['skipped'] == 1, r.body
+    assert r.json['kept'] == 4 and r.json['kept_paths'] == ['first', 'full/in', 'full-link', 'second']
+    assert (d / 'empty').read_text() == 'E' and (d / 'folder/in').read_text() == 'I' and (d / 'zlast').read_text() == 'Z'
+    assert (d / 'full/in/x').read_text() == (d / 'full-link/x').read_text() == (d / 'first/x').read_text() == 'mine'
+    assert (d / 'linked').is_dir() and not (d / 'linked').is_symlink() and not os.path.lexists(d / 'second')
+    # The folder itself; and one thing under a name.
+    (d / 'zlast').unlink()
+    (d / 'top').write_text('a file now')
+    assert call(a, 'PUT', path=str(d / 'top'), tar=1, owner=1, body=archive(('./', tarfile.DIRTYPE, None), ('in', tarfile.REGTYPE, 'I'))).json['kept'] == 0
+    assert (d / 'top/in').read_text() == 'I'
+    r = call(a, 'PUT', path=str(d), tar=1, owner=1, body=archive(('x', tarfile.REGTYPE, 'X')), **{'as': 'full'})
+    assert r.json['kept_paths'] == ['full'] and (d / 'full/in/x').exists()
+    # More than are named.
+    many = tmp_path / 'many'
+    for i in range(150):
+        (many / str(i) / 'x').mkdir(parents=True)
+    r = call(a, 'PUT', path=str(many), tar=1, owner=1, body=archive(*[(str(i), tarfile.REGTYPE, '') for i in range(150)]))
+    assert r.json['kept'] == 150 and len(r.json['kept_paths']) == 100
+    # Without `owner` it is as tar does it: it ends there, and says where.
+    r = call(a, 'PUT', path=str(d), tar=1, body=archive(('full', tarfile.REGTYPE, 'X'), ('zlast', tarfile.REGTYPE, 'Z')))
+    assert r.status == 400 and "'full'" in r.json['error']['message'] and not (d / 'zlast').exists(), r.body
+
+
+@needs_root()
+def test_tar_that_breaks_off_says_what_is_there(own_agent, tmp_path):
+    data = archive(('a', tarfile.REGTYPE, 'A'), ('b', tarfile.REGTYPE, 'B'), ('b/c', tarfile.REGTYPE, 'C'))
+    r = call(own_agent(), 'PUT', path=str(tmp_path / 'd'), tar=1, owner=1, body=data)
+    assert "'b'" in r.json['error']['message'] and '2 entries' in r.json['error']['message'], r.body
+
+
 def test_tar_bad_input(agent, tmp_path):
     dst = str(tmp_path / 'd')
     assert code(call(agent, 'PUT', path=dst, tar=1, body=b'junk' * 1000)) == 'invalid_data'
@@ -174,3 +235,26 @@ def test_tar_bad_input(agent, tmp_path):
     assert code(call(agent, 'GET', path=dst + '/none', tar=1)) == 'not_found'
     (tmp_path / 'file').write_bytes(b'')
     assert code(call(agent, 'PUT', path=str(tmp_path / 'file'), tar=1, body=data.getvalue())) == 'not_a_directory'
+
+
+@needs_root()
+def test_tar_with_extended_attributes(own_agent, tmp_path):
+    """Set with `owner`, after the change of owner that would take a capability away; what cannot be set is counted."""
+    a, d = own_agent(), tmp_path / 'd'
+    capability = b'\x01\x00\x00\x02\x00\x04\x00\x00' + bytes(12)  # cap_net_bind_service=ep
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode='w', format=tarfile.PAX_FORMAT, encoding='utf-8', errors='surrogateescape') as t:
+        for name, kind, attributes in (('./', tarfile.DIRTYPE, {'user.top': 'T'}), ('f', tarfile.REGTYPE, {'user.a': 'x=\n1', 'security.capability': capability.decode('latin-1')}),
+                                       ('s', tarfile.DIRTYPE, {'user.d': 'D'}), ('s/g', tarfile.REGTYPE, {'trusted.no': 'N'}), ('none', tarfile.REGTYPE, {})):
+            info = tarfile.TarInfo(name)
+            info.type, info.uid, info.gid, info.mode = kind, 1234, 77, 0o755
+            info.pax_headers = {'SCHILY.xattr.' + k: v for k, v in attributes.items()}
+            t.addfile(info, io.BytesIO(b'') if kind == tarfile.REGTYPE else None)
+    r = call(a, 'PUT', path=str(d), tar=1, owner=1, body=data.getvalue())
+    assert r.status == 200 and r.json['xattrs_lost'] == 1, r.body
+    have = {p: {n: os.getxattr(d / p, n) for n in os.listxattr(d / p)} for p in ('.', 'f', 's', 's/g', 'none')}
+    assert have == {'.': {'user.top': b'T'}, 'f': {'user.a': b'x=\n1', 'security.capability': capability}, 's': {'user.d': b'D'}, 's/g': {}, 'none': {}}
+    assert (os.stat(d / 'f').st_uid, os.stat(d / 'f').st_mode & 0o7777) == (1234, 0o755)
+    # Without `owner` they are the sender's business.
+    assert call(a, 'PUT', path=str(tmp_path / 'e'), tar=1, body=data.getvalue()).json['xattrs_lost'] == 0
+    assert os.listxattr(tmp_path / 'e/f') == []

@@ -52,14 +52,16 @@ def served(tmp_path):
                     break
             if whole:
                 server.files[dict(urllib.parse.parse_qsl(url.query))['path']] = (data, dict(urllib.parse.parse_qsl(url.query)))
+            answer = json.dumps(server.put_answer).encode()
             self.send_response(200)
-            self.send_header('Content-Length', '2')
+            self.send_header('Content-Length', str(len(answer)))
             self.end_headers()
-            self.wfile.write(b'{}')
+            self.wfile.write(answer)
 
     path = str(tmp_path / 's')
     server = Server(path, Handler)
     server.answers, server.asked, server.files, server.path = {}, [], {}, path
+    server.put_answer = {'entries': 1, 'bytes': 7, 'skipped': 0, 'kept': 0, 'kept_paths': [], 'owner': True}
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield server
     server.shutdown()
@@ -132,3 +134,20 @@ def test_restore_file(run, served):
     served.answers['/v1/sandboxes/s/history/tree'] = lambda q: (200, {'Content-Length': '10'}, b'archi')
     assert run('restore-file', 's', 'x', '/f/g', '/i').returncode == 125
     assert '/i/g' not in served.files  # what breaks off is not told as whole
+
+
+def test_restore_file_tells_what_did_not_come_back(run, served):
+    served.answers['/v1/sandboxes/s/history/tree'] = lambda q: (200, {'X-File-Type': 'directory'}, b'archive')
+    r = run('restore-file', 's', 'x', '/f/g')
+    assert (r.returncode, r.stderr) == (0, b''), r
+    served.put_answer.update(skipped=1, kept=3, kept_paths=['a', 'b/' + EVIL])
+    r = run('restore-file', 's', 'x', '/f/g')
+    assert r.returncode == 125 and b'"/f/g/a" did not come back' in r.stderr and b'"/f/g/b/' in r.stderr and b'nor did 1 more' in r.stderr, r
+    assert b'1 device was left out' in r.stderr and b'\x1b' not in r.stderr
+    r = run('--json', 'restore-file', 's', 'x', '/f/g')
+    assert r.returncode == 125 and json.loads(r.stdout)['kept_paths'][0] == 'a' and r.stderr == b'', r
+    # An agent of before owners came back knows nothing of them.
+    served.put_answer = {'entries': 1, 'bytes': 7, 'skipped': 0}
+    r = run('restore-file', 's', 'x', '/f/g')
+    assert r.returncode == 0 and b'agent in this sandbox is older' in r.stderr, r
+    assert run('restore-file', '-u', 'somebody', 's', 'x', '/f/g').stderr == b''

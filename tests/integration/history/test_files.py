@@ -4,6 +4,7 @@ import io
 import json
 import os
 import stat
+import struct
 import tarfile
 
 import pytest
@@ -123,6 +124,30 @@ def test_extract_one_file(disk):
 def test_extract_a_link_itself(disk):
     got = members(history('extract', '--path', '/dir/relative', '--no-follow', old=disk))
     assert [(m.name, m.linkname) for m, _ in got.values()] == [('relative', '../../../../../etc/passwd')]
+
+
+def test_extract_with_extended_attributes(tmp_path):
+    """Those that the agent takes, in the inode and in a block of their own, access lists as programs see them."""
+    acl = struct.pack('<I', 2) + b''.join(struct.pack('<HHI', *e) for e in ((1, 6, 2**32 - 1), (2, 4, 1234), (4, 4, 2**32 - 1), (0x10, 4, 2**32 - 1),
+                                                                            (0x20, 0, 2**32 - 1)))
+    want = {'d': {'user.d': b'D', 'system.posix_acl_default': acl}, 'f': {'user.note': b'=\n\x00\xff' * 200, 'system.posix_acl_access': acl,
+                                                                     'security.capability': b'\x01\x00\x00\x02\x00\x04\x00\x00' + bytes(12)}, 'plain': {}}
+    disk = make_disk(str(tmp_path), name='attributes')
+    with disk.mounted() as m:
+        os.mkdir(f'{m}/d')
+        for name in ('f', 'plain'):
+            with open(f'{m}/{name}', 'wb'):
+                pass
+        for name, attributes in want.items():
+            for k, v in attributes.items():
+                os.setxattr(f'{m}/{name}', k, v)
+        os.setxattr(f'{m}/f', 'trusted.left.out', b'x')
+        os.mknod(f'{m}/device', stat.S_IFCHR | 0o600, os.makedev(1, 3))
+    got = members(history('extract', '--path', '/', old=disk.path))
+    have = {n: {k[13:]: v.encode('utf-8', 'surrogateescape') for k, v in got[f'./{n}'][0].pax_headers.items() if k.startswith('SCHILY.xattr.')}
+            for n in want}
+    assert have == want
+    assert got['./device'][0].ischr()  # told, for whoever unpacks it to say that it was left out
 
 
 @pytest.mark.parametrize('argv', [

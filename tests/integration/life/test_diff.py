@@ -137,6 +137,12 @@ def test_a_folder_comes_back(host, cspace):
     cspace('restore-file', 'files', 'before', '/root/back/sub/l', '/root')
     assert h.sh(s, 'cd /root; stat -c "%a %u %Y" back/sub/g named; readlink l') == \
         '4711 0 1577934245\n644 1234 1577934245\n../f\n'.replace('644', before.split('back/f regular file ')[1][:3])
+    # What is something else by now: a folder that is not empty stays and is named, and the rest comes back.
+    cspace('restore-file', 'files', 'before', '/root/back')
+    h.sh(s, 'cd /root/back && rm -r f h sub/empty && mkdir -p f/mine h && echo 1 >sub/empty')
+    out = cspace('restore-file', 'files', 'before', '/root/back', code=125)
+    assert '"/root/back/f" did not come back' in out and '/root/back/h' in out, out
+    assert h.sh(s, 'cd /root/back && ls f; stat -c %F sub/empty h; cat sub/g') == 'mine\ndirectory\ndirectory\ntwo\n'
     out = json.loads(cspace('--json', 'restore-file', 'files', 'before', '/root/back/sub'))
     assert out['path'] == '/root/back/sub' and out['entries'] == 4, out
     assert 'not_found' in cspace('--json', 'restore-file', 'files', 'before', '/root/none', code=125)

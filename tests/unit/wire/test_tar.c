@@ -31,6 +31,9 @@ static char *read_all(const uint8_t *data, size_t n, size_t piece) {
                                            ev.entry->name, ev.entry->link, ev.entry->mode,
                                            (unsigned long long) ev.entry->size, (long long) ev.entry->mtime_s,
                                            ev.entry->mtime_ns);
+                                for (size_t i = 0; i < ev.entry->n_xattrs; i++)
+                                        buf_printf(&out, "[%s=%.*s]", ev.entry->xattrs[i].name, (int) ev.entry->xattrs[i].n,
+                                                   (const char *) ev.entry->xattrs[i].value);
                                 break;
                         case TAR_DATA:
                                 assert_true(ev.n > 0);
@@ -222,7 +225,32 @@ static void test_pax_overrides(void **state) {
         header(&b, "short", '0', "77777777777", "");
         padded(&b, "ok", 2);
         tar_write_end(&b);
-        expect(&b, "f pax/name> 644 2 12.000000500:ok\nEND\ncomplete");
+        expect(&b, "f pax/name> 644 2 12.000000500:[ab=b]ok\nEND\ncomplete");
+}
+
+static void test_xattrs(void **state) {
+        (void) state;
+        static const struct tar_xattr two[] = { { "user.a", (const uint8_t *) "x=\n1", 4 }, { "security.capability", NULL, 0 } };
+        const struct tar_entry e = { .type = TAR_FILE, .name = "a", .mode = 0644, .xattrs = two, .n_xattrs = 2 };
+        struct tar_xattr many[TAR_XATTRS_MAX + 1];
+        char name[TAR_XATTR_NAME_MAX + 2];
+        _cleanup_buf_ struct buf b = BUF_INIT(0);
+
+        assert_int_equal(tar_write_entry(&b, &e), 0);
+        add(&b, TAR_FILE, "b", "", "none of its own", 0, 0);
+        tar_write_end(&b);
+        expect(&b, "f a> 644 0 0.000000000:[user.a=x=\n1][security.capability=]\nf b> 644 15 0.000000000:none of its own\nEND\ncomplete");
+        for (size_t i = 0; i <= TAR_XATTRS_MAX; i++)
+                many[i] = two[0];
+        struct tar_entry bad = { .type = TAR_FILE, .name = "a", .xattrs = many, .n_xattrs = TAR_XATTRS_MAX + 1 };
+        assert_int_equal(tar_write_entry(&b, &bad), -EINVAL);
+        memset(name, 'n', sizeof name - 1);
+        name[sizeof name - 1] = '\0';
+        bad.n_xattrs = 1;
+        many[0].name = name;
+        assert_int_equal(tar_write_entry(&b, &bad), -EINVAL);
+        many[0].name = "user.a=b";
+        assert_int_equal(tar_write_entry(&b, &bad), -EINVAL);
 }
 
 static void expect_error(struct buf *b, const char *part) {
@@ -231,6 +259,23 @@ static void expect_error(struct buf *b, const char *part) {
         if (!strstr(got, "ERROR") || !strstr(got, part))
                 fail_msg("no error with \"%s\": %s", part, got);
         free(got);
+}
+
+/* One more than the limit, by hand; and a name that is none. */
+static void test_xattrs_refused(void **state) {
+        (void) state;
+        _cleanup_buf_ struct buf records = BUF_INIT(0), b = BUF_INIT(0), c = BUF_INIT(0);
+        char size[12];
+
+        for (size_t i = 0; i <= TAR_XATTRS_MAX; i++)
+                buf_puts(&records, "20 SCHILY.xattr.a=b\n");
+        snprintf(size, sizeof size, "%o", (unsigned) records.len);
+        header(&b, "x", 'x', size, "");
+        padded(&b, (const char *) buf_data(&records), records.len);
+        expect_error(&b, "more extended attributes");
+        header(&c, "x", 'x', "00000000024", "");
+        padded(&c, "20 SCHILY.xattr.\0=b\n", 20);
+        expect_error(&c, "name that is none");
 }
 
 static void test_refused(void **state) {
@@ -320,6 +365,9 @@ int main(void) {
                 cmocka_unit_test(test_round_trip),    cmocka_unit_test(test_names_are_bytes),
                 cmocka_unit_test(test_large_numbers), cmocka_unit_test(test_writer_refuses),
                 cmocka_unit_test(test_gnu_and_v7),    cmocka_unit_test(test_pax_overrides),
+                cmocka_unit_test(test_xattrs),        cmocka_unit_test(test_xattrs_refused),
+                cmocka_unit_test(test_xattrs),
+                cmocka_unit_test(test_xattrs_refused),
                 cmocka_unit_test(test_refused),       cmocka_unit_test(test_refused_pax),
                 cmocka_unit_test(test_damage),        cmocka_unit_test(test_name_cut_after_a_slash),
         };
