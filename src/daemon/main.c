@@ -25,6 +25,7 @@
 #include "audit/audit_store.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/str.h"
@@ -43,7 +44,6 @@
 #include "sandbox/settle.h"
 #include "sandbox/warm.h"
 #include "store/db.h"
-#include "store/fault.h"
 #include "store/idem.h"
 #include "store/key.h"
 #include "store/op.h"
@@ -333,7 +333,6 @@ static void free_parts(struct app *app) {
         template_builds_abandon(app);
         variants_abandon(app);
         db_close(app->db);
-        fault_end();
         forks_free(app);
         variants_free(app->variants);
         removals_free(app->removals);
@@ -502,7 +501,7 @@ int main(int argc, char **argv) {
         if (r != 0)
                 return r < 0 ? 2 : 0;
         log_setup(PROGRAM, LOG_LVL_INFO);
-        fault_setup();
+        fault_setup("cspaced");
         (void) signal(SIGPIPE, SIG_IGN);
         if (uv_loop_init(&loop) < 0) {
                 log_error("could not start the loop");

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/fault.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/str.h"
@@ -18,7 +19,6 @@
 #include "rootd/build.h"
 #include "rootd/disk.h"
 #include "rootd/egress.h"
-#include "rootd/fault.h"
 #include "rootd/job.h"
 #include "rootd/placement.h"
 #include "rootd/pool.h"
@@ -159,20 +159,20 @@ static int take_template(const struct commit *c, int templates, const char *hidd
         int r = memory_expected(c, out, err);
         if (r < 0)
                 return r;
-        fault_point("template", 1);
+        fault_point("template:1");
         r = manifest_check(out, c->digest, err);
         if (r < 0)
                 return r;
         _cleanup_fd_ int to = -EBADF, variants = -EBADF;
         r = make_dir(templates, hidden, c->rootd->opt.gid, &to, err);
-        fault_point("template", 2);
+        fault_point("template:2");
         if (r == 0)
                 r = make_dir(to, "variants", c->rootd->opt.gid, &variants, err);
         if (r == 0)
                 r = move_files(out, to, template_files, ARRAY_SIZE(template_files), err);
         if (r == 0 && c->rec.engine[0])
                 r = take_memory(c, out, to, variants, err);
-        fault_point("template", 3);
+        fault_point("template:3");
         return r < 0 ? r : publish(templates, hidden, to, c->digest, err);
 }
 
@@ -196,13 +196,13 @@ static int take_variant(const struct commit *c, int variants, const char *hidden
         int r = 0;
         for (size_t i = 0; i < ARRAY_SIZE(variant_files) && r == 0; i++)
                 r = take_file(from, &variant_files[i], err);
-        fault_point("variant", 1);
+        fault_point("variant:1");
         _cleanup_fd_ int to = -EBADF;
         if (r == 0)
                 r = make_dir(variants, hidden, c->rootd->opt.gid, &to, err);
         if (r == 0)
                 r = move_files(from, to, variant_files, ARRAY_SIZE(variant_files), err);
-        fault_point("variant", 2);
+        fault_point("variant:2");
         if (r == 0)
                 r = write_variant_json(c, to, err);
         return r < 0 ? r : publish(variants, hidden, to, name, err);

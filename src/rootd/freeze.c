@@ -17,13 +17,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/fault.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/str.h"
 #include "manifest/variant.h"
 #include "rootd/commit.h"
 #include "rootd/disk.h"
-#include "rootd/fault.h"
 #include "rootd/image_memory.h"
 #include "rootd/job.h"
 #include "rootd/placement.h"
@@ -67,13 +67,13 @@ static int fill(struct rootd *r, const struct freeze *f, int dir, struct error *
         if (fstat(disk, &st) < 0)
                 return error_errno(err, errno, "cannot stat the disk");
         int res = disk_clone(disk, dir, "disk.img", 0, 0, &copy, &bytes, err);
-        fault_point("freeze", 2);
+        fault_point("freeze:2");
         if (res == 0)
                 res = image_memory_save_whole(f->vm, f->memory_bytes, dir, err);
-        fault_point("freeze", 3);
+        fault_point("freeze:3");
         if (res == 0)
                 res = process_image_save(f->vm, f->memory_bytes, &st, NULL, r->process_host, dir, &written, err);
-        fault_point("freeze", 4);
+        fault_point("freeze:4");
         static const char *const names[] = { "disk.img", "mem", PROCESS_IMAGE_NAME };
         for (size_t i = 0; res == 0 && i < ARRAY_SIZE(names); i++) {
                 _cleanup_fd_ int fd = fd_open_beneath(dir, names[i], O_RDONLY, 0, err);
@@ -84,7 +84,7 @@ static int fill(struct rootd *r, const struct freeze *f, int dir, struct error *
         }
         if (res == 0 && fsync(dir) < 0)
                 res = error_errno(err, errno, "cannot make the frozen variant durable");
-        fault_point("freeze", 5);
+        fault_point("freeze:5");
         return res;
 }
 
@@ -99,14 +99,14 @@ static int work(struct rootd *r, void *arg, struct error *err) {
         if (fstatat(variant, VARIANT_FROZEN, &st, AT_SYMLINK_NOFOLLOW) == 0)
                 return 0;
         int res = make_folder(variant, &dir, err);
-        fault_point("freeze", 1);
+        fault_point("freeze:1");
         if (res == 0)
                 res = fill(r, f, dir, err);
         if (res == 0 && renameat2(variant, HIDDEN, variant, VARIANT_FROZEN, RENAME_NOREPLACE) < 0)
                 res = error_errno(err, errno, "cannot name the frozen variant");
         if (res == 0 && fsync(variant) < 0)
                 res = error_errno(err, errno, "cannot make the frozen variant durable");
-        fault_point("freeze", 6);
+        fault_point("freeze:6");
         if (res < 0)
                 (void) fd_remove_tree_at(variant, HIDDEN, NULL);
         return res;

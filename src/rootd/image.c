@@ -29,6 +29,7 @@
 
 #include "base/buf.h"
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/str.h"
@@ -36,7 +37,6 @@
 #include "rootd/commit.h"
 #include "rootd/disk.h"
 #include "rootd/egress.h"
-#include "rootd/fault.h"
 #include "rootd/image_memory.h"
 #include "rootd/job.h"
 #include "rootd/packets.h"
@@ -185,10 +185,10 @@ static int save_memory(struct rootd *r, const struct image *i, int dir, struct e
 
 static int fill(struct rootd *r, const struct image *i, int dir, struct error *err) {
         int res = i->from[0] ? copy_image(r, i, dir, err) : take_disk(r, i, dir, err);
-        fault_point("image", 3);
+        fault_point("image:3");
         if (res == 0 && i->full && !i->from[0])
                 res = save_memory(r, i, dir, err);
-        fault_point("image", 4);
+        fault_point("image:4");
         return res;
 }
 
@@ -203,7 +203,7 @@ static int seal_all(const struct image *i, int dir, struct error *err) {
                 res = seal(dir, PROCESS_IMAGE_NAME, UINT64_MAX, sync, err);
         if (res == 0 && sync && fsync(dir) < 0)
                 res = error_errno(err, errno, "cannot make the image durable");
-        fault_point("image", 5);
+        fault_point("image:5");
         return res;
 }
 
@@ -218,13 +218,13 @@ static int work(struct rootd *r, void *arg, struct error *err) {
         char hidden[HIDDEN_SIZE];
         hidden_name(i->name, hidden);
         _cleanup_fd_ int dir = open_place(r, i, hidden, err);
-        fault_point("image", 2);
+        fault_point("image:2");
         int res = dir < 0 ? dir : i->part == 2 ? 0 : fill(r, i, dir, err);
         if (res == 0 && i->part != 1)
                 res = seal_all(i, dir, err);
         if (res == 0 && i->part != 1)
                 res = give_name(r, i, hidden, err);
-        fault_point("image", 6);
+        fault_point("image:6");
         if (res < 0)
                 (void) fd_remove_tree_at(r->dirs.checkpoints, hidden, NULL);
         return res;
@@ -266,7 +266,7 @@ static void on_done(void *arg, const struct error *e) {
 static void on_halted(void *arg, const struct error *failed) {
         struct image *i = arg;
         struct error e = ERROR_INIT;
-        fault_point("image", 1);
+        fault_point("image:1");
         if (failed)
                 e = *failed;
         else if (job_start(i->rootd, work, on_done, i, &e) == 0)
@@ -400,7 +400,7 @@ void image_begin_handle(struct rootd *r, const struct ticket *t, const struct ip
                 ticket_error(r, t, &e);
         else
                 ticket_fd(r, t, fd);
-        fault_point("image", 7);
+        fault_point("image:7");
 }
 
 /* ---- IMAGE_REMOVE --------------------------------------------------------------------------- */

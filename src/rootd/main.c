@@ -20,12 +20,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/fault.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/str.h"
 #include "rootd/build.h"
 #include "rootd/commit.h"
-#include "rootd/fault.h"
 #include "rootd/errand.h"
 #include "rootd/packets.h"
 #include "rootd/placement.h"
@@ -189,7 +189,7 @@ int main(int argc, char **argv) {
                 log_error("must be started by root");
                 return 2;
         }
-        fault_setup();
+        fault_setup("rootd");
         (void) umask(022);
         (void) signal(SIGPIPE, SIG_IGN);
         (void) prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);

@@ -23,12 +23,12 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/str.h"
 #include "rootd/disk.h"
 #include "rootd/egress.h"
-#include "rootd/fault.h"
 #include "rootd/order.h"
 #include "rootd/placement.h"
 #include "rootd/pool.h"
@@ -117,14 +117,14 @@ void place_abort(struct placement *p) {
 
 static void finish(struct place *f) {
         struct placement *p = f->p;
-        fault_point("place", 9);
+        fault_point("place:9");
         p->rec.state = RECORD_LIVE;
         if (record_write(p->dir, &p->rec, &f->error) < 0) {
                 p->rec.state = RECORD_PLACING;
                 fail(f);
                 return;
         }
-        fault_point("place", 10);
+        fault_point("place:10");
         struct ipc_placed m = { .warden_pid = p->rec.warden_pid,
                                 .warden_uid = p->rec.warden_uid,
                                 .vm_uid = p->rec.vm_uid,
@@ -134,7 +134,7 @@ static void finish(struct place *f) {
         size_t n;
         if (ipc_placed_encode(&m, body, sizeof body, &n) == 0)
                 ticket_send(p->rootd, &f->ticket, body, n);
-        fault_point("place", 11);
+        fault_point("place:11");
         log_debug("sandbox %s placed in %llu us", p->rec.id, (unsigned long long) m.place_us);
         int gw = fd_steal(&f->slot->gw), net[NET_SOCKETS];
         for (size_t i = 0; i < NET_SOCKETS; i++)
@@ -235,7 +235,7 @@ static int take_folder(struct place *f, struct error *err) {
                                   fd_steal(&f->slot->vm.pidfd), err);
         if (res == 0)
                 res = record_write(f->slot->dir, &p->rec, err);
-        fault_point("place", 1);
+        fault_point("place:1");
         if (res < 0)
                 return res;
         if (renameat2(r->dirs.run_pool, f->slot->name, r->dirs.run_sandboxes, p->rec.id, RENAME_NOREPLACE) <
@@ -243,7 +243,7 @@ static int take_folder(struct place *f, struct error *err) {
                 return error_errno(err, errno, "cannot make the sandbox's run folder");
         p->recorded = true;
         p->dir = fd_steal(&f->slot->dir);
-        fault_point("place", 2);
+        fault_point("place:2");
         return 0;
 }
 
@@ -265,7 +265,7 @@ static int make_files(struct place *f, int boot_files[2], struct error *err) {
         struct rootd *r = p->rootd;
         if (mkdirat(r->dirs.sandboxes, p->rec.id, 0700) < 0)
                 return error_errno(err, errno, "cannot make the sandbox's data folder");
-        fault_point("place", 3);
+        fault_point("place:3");
         _cleanup_fd_ int dir = fd_open_beneath(r->dirs.sandboxes, p->rec.id, O_RDONLY | O_DIRECTORY, 0, err);
         if (dir < 0)
                 return dir;
@@ -274,7 +274,7 @@ static int make_files(struct place *f, int boot_files[2], struct error *err) {
         uint64_t source_bytes = fstat(f->source.disk, &st) == 0 ? (uint64_t) st.st_size : 0;
         int res = disk_clone(f->source.disk, dir, "disk.img", p->rec.disk_bytes, p->rec.vm_uid, &disk,
                              &p->rec.disk_bytes, err);
-        fault_point("place", 4);
+        fault_point("place:4");
         if (res < 0)
                 return res;
         f->grown = p->rec.disk_bytes > source_bytes;
@@ -287,7 +287,7 @@ static int make_files(struct place *f, int boot_files[2], struct error *err) {
         } else if (res == 0 && str_eq(p->rec.mode, "start")) {
                 res = empty_memory(dir, p->rec.memory_mb, &boot_files[0], err);
         }
-        fault_point("place", 5);
+        fault_point("place:5");
         return res;
 }
 
@@ -300,7 +300,7 @@ static int set_limits(struct place *f, struct error *err) {
                 .cpus = rec->cpus,
         };
         int r = cgroup_limit(&f->p->rootd->cgroups, f->slot->name, &l, err);
-        fault_point("place", 6);
+        fault_point("place:6");
         return r;
 }
 
@@ -311,10 +311,10 @@ static int start_programs(struct place *f, const int boot_files[2], struct error
                 return error_errno(err, errno, "cannot make a socket pair");
         _cleanup_fd_ int warden_end = sv[0], stub_end = sv[1];
         int res = tell_vm(f, stub_end, err);
-        fault_point("place", 7);
+        fault_point("place:7");
         if (res == 0)
                 res = tell_warden(f, warden_end, boot_files, err);
-        fault_point("place", 8);
+        fault_point("place:8");
         if (res == 0)
                 res = watch_new(r->loop, f->slot->vm.sock, on_launcher, f, &f->vm_watch, err);
         if (res == 0)

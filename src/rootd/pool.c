@@ -10,10 +10,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/fault.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "ipc/ipc.h"
-#include "rootd/fault.h"
 #include "rootd/watch.h"
 
 #define IDLE_MS 60    /* a refill waits for this long without a create */
@@ -333,12 +333,12 @@ static int make_slot(struct pool *p, struct entry *e, struct error *err) {
         s->warden_uid = instance_warden_uid(&r->instance, s->number);
         s->vm_uid = instance_vm_uid(&r->instance, s->number);
         s->gateway_uid = instance_gateway_uid(&r->instance, s->number);
-        fault_point("pool", 1);
+        fault_point("pool:1");
         res = cgroup_make(&r->cgroups, s->name, err);
-        fault_point("pool", 2);
+        fault_point("pool:2");
         if (res == 0)
                 res = make_folder(e, err);
-        fault_point("pool", 3);
+        fault_point("pool:3");
         if (res < 0)
                 return res;
         const struct launch_setup setup = { .kind = LAUNCH_VM,
@@ -348,7 +348,7 @@ static int make_slot(struct pool *p, struct entry *e, struct error *err) {
                                             .netns = -EBADF,
                                             .dir = -EBADF };
         res = launcher_start(&setup, &s->vm, err);
-        fault_point("pool", 4);
+        fault_point("pool:4");
         if (res == 0)
                 res = watch_new(r->loop, s->vm.sock, on_vm, e, &e->vm_watch, err);
         return res;

@@ -9,12 +9,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/fault.h"
 #include "base/fd.h"
 #include "base/str.h"
 #include "manifest/manifest.h"
 #include "rootd/build.h"
 #include "rootd/disk.h"
-#include "rootd/fault.h"
 #include "rootd/job.h"
 #include "rootd/server.h"
 
@@ -89,26 +89,26 @@ static int work(struct rootd *r, void *arg, struct error *err) {
         const struct publish *p = arg;
         _cleanup_fd_ int out = -EBADF;
         int res = make_out(r, p->id, &out, err);
-        fault_point("publish", 1);
+        fault_point("publish:1");
         if (res == 0)
                 res = take_copy(r->dirs.checkpoints, p->image, "disk.img", out, &p->result->disk_bytes, err);
-        fault_point("publish", 2);
+        fault_point("publish:2");
         if (res == 0)
                 res = take_copy(r->dirs.templates, p->digest, "kernel", out, NULL, err);
         if (res == 0)
                 res = take_copy(r->dirs.templates, p->digest, "initrd", out, NULL, err);
-        fault_point("publish", 3);
+        fault_point("publish:3");
         if (res == 0 && p->full)
                 res = take_copy(r->dirs.checkpoints, p->image, "mem", out, NULL, err);
         /* Not the image of its process: in QEMU's buffers is what passed through them, the identity of the sandbox too. */
         if (res == 0 && p->full)
                 res = take_copy(r->dirs.checkpoints, p->image, "state", out, NULL, err);
-        fault_point("publish", 4);
+        fault_point("publish:4");
         if (res == 0)
                 res = write_manifest(p->manifest, out, err);
         if (res == 0)
                 res = manifest_write(out, p->result->digest, err);
-        fault_point("publish", 5);
+        fault_point("publish:5");
         if (res < 0)
                 (void) fd_remove_tree_at(r->dirs.builds, p->id, NULL);
         return res;

@@ -20,10 +20,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/fault.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/str.h"
-#include "rootd/fault.h"
 #include "rootd/placement.h"
 #include "rootd/pool.h"
 #include "rootd/reap.h"
@@ -141,9 +141,9 @@ static void one_leaf(void *arg, const char *leaf) {
 int reconcile(struct rootd *r, struct error *err) {
         (void) err;
         each_entry(r->dirs.run_sandboxes, one_folder, r);
-        fault_point("reconcile", 1);
+        fault_point("reconcile:1");
         each_entry(r->dirs.run_pool, one_pool_folder, r);
-        fault_point("reconcile", 2);
+        fault_point("reconcile:2");
         cgroup_each_leaf(&r->cgroups, one_leaf, r);
         return 0;
 }

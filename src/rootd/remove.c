@@ -15,11 +15,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/fault.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/str.h"
 #include "rootd/egress.h"
-#include "rootd/fault.h"
 #include "rootd/packets.h"
 #include "rootd/placement.h"
 #include "rootd/pool.h"
@@ -55,13 +55,13 @@ static int remove_run_folder(struct placement *p, struct error *err) {
                 for (size_t i = 0; i < ARRAY_SIZE(sockets); i++)
                         if (unlinkat(p->dir, sockets[i], 0) < 0 && errno != ENOENT)
                                 return error_errno(err, errno, "cannot remove \"%s\"", sockets[i]);
-        fault_point("remove", 5);
+        fault_point("remove:5");
         /* A place that failed before its second step. */
         slot_name(p->rec.slot, name);
         int res = p->has_slot ? fd_remove_tree_at(r->dirs.run_pool, name, err) : 0;
         if (res == 0 && p->recorded)
                 res = fd_remove_tree_at(r->dirs.run_sandboxes, p->rec.id, err);
-        fault_point("remove", 6);
+        fault_point("remove:6");
         return res;
 }
 
@@ -69,11 +69,11 @@ static int undo(struct placement *p, struct error *err) {
         struct rootd *r = p->rootd;
         char leaf[SLOT_NAME_MAX + 1];
         int res = fd_remove_tree_at(r->dirs.sandboxes, p->rec.id, err);
-        fault_point("remove", 3);
+        fault_point("remove:3");
         slot_name(p->rec.slot, leaf);
         if (res == 0 && p->has_slot)
                 res = cgroup_remove(&r->cgroups, leaf, err);
-        fault_point("remove", 4);
+        fault_point("remove:4");
         if (res == 0)
                 res = remove_run_folder(p, err);
         if (res < 0)
@@ -102,7 +102,7 @@ static void conclude(struct placement *p, const struct error *failed) {
 }
 
 static void on_reaped(void *arg, const struct error *e) {
-        fault_point("remove", 2);
+        fault_point("remove:2");
         conclude(arg, e);
 }
 
@@ -118,7 +118,7 @@ static void mark(struct placement *p) {
         p->rec.state = RECORD_REMOVING;
         if (p->dir >= 0 && record_write(p->dir, &p->rec, &e) < 0)
                 log_warn("sandbox %s: %s", p->rec.id, e.msg); /* the disk is full, and removing helps */
-        fault_point("remove", 1);
+        fault_point("remove:1");
 }
 
 void placement_remove(struct placement *p, removal_cb cb, void *arg) {

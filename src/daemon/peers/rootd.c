@@ -9,12 +9,12 @@
 
 #include "app.h"
 #include "base/cleanup.h"
+#include "base/fault.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "egress/egress.h"
 #include "sandbox/reconcile.h"
 #include "sandbox/sandbox_flow.h"
-#include "store/fault.h"
 #include "timer.h"
 
 #define PROTOCOL_VERSION 1

@@ -8,9 +8,9 @@
 
 #include "app.h"
 #include "base/cleanup.h"
+#include "base/fault.h"
 #include "base/fd.h"
 #include "base/log.h"
-#include "store/fault.h"
 
 struct warden {
         struct ipc_conn *conn;

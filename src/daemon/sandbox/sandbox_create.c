@@ -49,6 +49,7 @@
 #define THAW_TIMEOUT_MS 30000 /* where there is another way, should the process hang */
 #define BOOT_TIMEOUT_MS 200000 /* STARTING: a kernel that hangs is started over */
 #define QUERY_TIMEOUT_MS 10000
+#define LOST_MAX 3 /* so often cspace-rootd may end during one of these */
 #define CONNECT_LOOK_MS 50
 #define QUERY_GAP_MS 50
 
@@ -68,7 +69,7 @@ struct create {
         struct warden *warden;
         bool asked;      /* cspace-rootd owes an answer */
         bool started_over;
-        bool replaced;   /* cspace-rootd was lost while it placed it: that was begun anew, once */
+        unsigned lost;   /* so often cspace-rootd has ended: what it was asked for was begun anew */
         bool unclear;    /* what that has left is not removed yet */
         bool thawed;     /* placed from the image of a process */
         bool snapshot;   /* not from that any more */
@@ -341,6 +342,17 @@ static enum api_code code_of(int err) {
 
 /* ---- place --------------------------------------------------------------------------------- */
 
+/* It has ended during what it was asked for. True: another one is waited for, and asked. What was placed by the first is
+ * half made, or whole and known to nobody. */
+static bool rootd_lost(struct create *c, int err) {
+        if ((err != -ECONNRESET && err != -ENOTCONN) || c->app->stopping || ++c->lost > LOST_MAX)
+                return false;
+        c->unclear = true;
+        c->patience_ms = clock_mono_ms() + ROOTD_PATIENCE_MS;
+        step_variant(c);
+        return true;
+}
+
 static void on_placed(void *arg, int err, const struct error *e, struct ipc_packet *p) {
         struct create *c = arg;
         struct ipc_placed m;
@@ -354,14 +366,10 @@ static void on_placed(void *arg, int err, const struct error *e, struct ipc_pack
                 step_variant(c);
                 return;
         }
-        if (err == -ECONNRESET && !c->replaced && !c->app->stopping) {
-                c->replaced = c->unclear = true;
-                c->patience_ms = clock_mono_ms() + ROOTD_PATIENCE_MS;
-                step_variant(c);
+        if (rootd_lost(c, err))
                 return;
-        }
         if (err < 0) {
-                end_failed(c, code_of(err), e->msg);
+                end_failed(c, code_of(err), err == -ECONNRESET ? "cspace-rootd ended again and again while the VM was placed" : e->msg);
                 return;
         }
         if (!read) {
@@ -382,6 +390,8 @@ static void step_place(struct create *c) {
         int r = place_call(c->app, s->id, s->state == SANDBOX_STARTING ? "start" : "restore", s->digest, s->memory_mb,
                            s->cpus, waking(s) ? 0 : s->disk_bytes, waking(s) ? s->image : "", c->snapshot,
                            PLACE_TIMEOUT_MS, on_placed, c, &e);
+        if (r < 0 && rootd_connected(c->app->rootd) && rootd_lost(c, r)) /* else it was waited for */
+                return;
         if (r < 0) {
                 end_failed(c, api_code_from_errno(r), e.msg);
                 return;
@@ -419,6 +429,8 @@ static void on_variant_progress(void *arg, const char *step, int percent, int et
 static void on_variant(void *arg, int err, const struct error *e) {
         struct create *c = arg;
         c->variant = NULL;
+        if (err < 0 && rootd_lost(c, err))
+                return;
         if (err < 0)
                 end_failed(c, code_of(err), e->msg);
         else
@@ -456,6 +468,8 @@ static void step_variant(struct create *c) {
                 return;
         }
         int r = variant_ensure(c->app, s->tmpl, s->memory_mb, s->cpus, &variant_waiter, c, &c->variant, &e);
+        if (r < 0 && rootd_connected(c->app->rootd) && rootd_lost(c, r)) /* else it was waited for */
+                return;
         if (r < 0)
                 end_failed(c, api_code_from_errno(r), e.msg);
         else if (r == 1)

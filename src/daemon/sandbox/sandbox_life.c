@@ -384,7 +384,7 @@ static void step_warden(struct life *l) {
 static enum api_code code_of(int err) {
         return err == -ENOSPC || err == -EDQUOT ? API_STORAGE_FULL
                : err == -ETIMEDOUT              ? API_GUEST_TIMEOUT
-               : err == -ENOTCONN               ? API_UNAVAILABLE
+               : err == -ENOTCONN || err == -ECONNRESET ? API_UNAVAILABLE
                                                 : API_CHANGE_FAILED;
 }
 

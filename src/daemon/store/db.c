@@ -28,11 +28,11 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/fault.h"
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "db_schema.h"
-#include "fault.h"
 
 #define DB_QUEUE_MAX 16384
 #define DB_GROUP_MAX 256

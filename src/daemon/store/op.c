@@ -11,9 +11,9 @@
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/json.h"
 #include "base/str.h"
-#include "fault.h"
 #include "db.h"
 #include "map.h"
 #include "timer.h"
@@ -206,7 +206,7 @@ struct op *op_new(struct app *app, struct db_batch *b, enum op_kind kind, const 
                      "ssssssi", o->id, op_kind_name(kind), op_state_name(o->state), o->sandbox_id, o->subject, o->owner,
                      o->created_ms);
         prune(app, b);
-        fault_begin(kind);
+        fault_begin(op_kind_name(kind));
         return o;
 }
 

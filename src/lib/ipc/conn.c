@@ -220,6 +220,8 @@ static int put(struct ipc_conn *c, uint16_t type, uint16_t flags, uint32_t seq, 
                 return -EMSGSIZE;
         if (!c->head) {
                 int r = ipc_send(c->fd, type, flags, seq, body, body_n, fds, n_fds, NULL);
+                if (r == -EPIPE || r == -ECONNRESET)
+                        return -ENOTCONN; /* it has gone, and on_close will say so */
                 if (r != -EAGAIN)
                         return r;
         }

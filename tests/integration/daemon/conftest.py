@@ -15,6 +15,9 @@ import time
 import pytest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.dirname(HERE))
+from fault import Fault  # noqa: E402
+
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))
 BUILD = os.environ.get('CSPACE_BUILD', os.path.join(TOP, 'build'))
 BINARY = os.path.join(BUILD, 'src', 'daemon', 'cspaced')
@@ -73,6 +76,7 @@ class Daemon:
         self.port = free_port()
         self.proc = self.standin = None
         self.log = open(os.path.join(top, 'log'), 'ab')
+        self.fault = Fault(os.path.join(top, 'fault'))
 
     # ---- processes
 
@@ -81,14 +85,14 @@ class Daemon:
                                         stdout=self.log, stderr=self.log)
         until(lambda: os.path.exists(os.path.join(self.run, 'rootd.sock')), what='rootd.sock')
 
-    def start(self, conf='', args=(), wait=True, connected=True, fault=None):
+    def start(self, conf='', args=(), wait=True, connected=True):
         path = os.path.join(self.top, 'conf')
         with open(path, 'w') as f:
             f.write(conf)
         argv = [BINARY, '--config', path, '--run', self.run, '--data', self.data, '--listen', f'127.0.0.1:{self.port}',
                 '--allow-root', '--log-level', 'debug', *args]
         self.proc = subprocess.Popen(argv, stdout=self.log, stderr=self.log, stdin=subprocess.DEVNULL,
-                                     env={**os.environ, 'CSPACE_LOG_FORMAT': 'text', **({'CSPACE_FAULT': fault} if fault else {})})
+                                     env={**os.environ, **self.fault.env, 'CSPACE_LOG_FORMAT': 'text'})
         if wait:
             until(self.answers, what='api.sock')
         if wait and connected and self.standin:

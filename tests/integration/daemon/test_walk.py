@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A walk over all boundaries of all operations (src/daemon/store/fault.h). At each cspaced is killed, or stopped while something else
+"""A walk over all boundaries of all operations (src/lib/base/fault.h). At each cspaced is killed, or stopped while something else
 ends; then, with all of it started again: what was acknowledged holds, nothing is half made, and nothing is left over. (With real VMs
 and power cuts: tests/integration/life.)"""
 import contextlib
 import http.client
 import os
-import re
 import shutil
 import signal
 import sqlite3
@@ -201,11 +200,6 @@ def clear(d, bystander):
     settled(d, 'afterwards')
 
 
-def stopped(d):
-    with open(f'/proc/{d.proc.pid}/stat') as f:
-        return f.read().rsplit(')', 1)[1].split()[0] == 'T'
-
-
 def over(d, answer):
     """Short of patience: it may be stopped at any time."""
     with contextlib.suppress(OSError, http.client.HTTPException, AssertionError):
@@ -215,8 +209,7 @@ def over(d, answer):
 def run(d, op, at, how):
     """Asks for it and goes on to that boundary; the answer, and whether it was met."""
     s = op.prepare(d)
-    d.stop()
-    d.start(fault=f'{op.kind}:{at or 9999}' + (':stop' if how != 'kill' else ''))
+    d.fault.arm('cspaced', at=at or 0, kind=op.kind, sig=signal.SIGKILL if how == 'kill' else signal.SIGSTOP)
     answer = []
 
     def ask():
@@ -226,13 +219,11 @@ def run(d, op, at, how):
     thread.start()
 
     def met():
-        return 'met' if (stopped(d) if how != 'kill' else d.proc.poll() is not None) else None
+        return d.fault.met and 'met'
     end = until(lambda: met() or over(d, answer) or met(), EVENTUALLY, f'{op.kind}, boundary {at}')
     if end == 'met':
         act(d, s, how)
-    elif at:
-        d.kill()  # before it counts on
-        d.start()
+    d.fault.disarm()
     thread.join(60)
     acknowledged = answer[0].json['operation']['id'] if answer and answer[0].status in (200, 201, 202) else None
     assert end == 'met' or acknowledged, answer
@@ -259,11 +250,9 @@ def boundaries(d, op, other):
     """How many it has when nothing disturbs it."""
     run(d, op, None, 'none')
     settled(d, op.kind)
-    d.stop()
-    found = re.findall(r'(\d+) boundaries of', d.text())
-    d.start()
+    n = len(d.fault.points())
     clear(d, other)
-    return int(found[-1])
+    return n
 
 
 @pytest.mark.parametrize('how', ['kill', 'rootd', 'warden', 'vm'])

@@ -11,17 +11,23 @@ import socket
 import sqlite3
 import struct
 import subprocess
+import sys
 import tempfile
 import time
 
 import pytest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.dirname(HERE))
+from belongings import Belongings  # noqa: E402
+from fault import Fault  # noqa: E402
+
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))
 BUILD = os.environ.get('CSPACE_BUILD', os.path.join(TOP, 'build'))
 CACHE = os.environ.get('CSPACE_TEST_CACHE', os.path.join(TOP, 'build', 'test-cache', 'warden'))
 DIGEST = '5' * 64
 MB = 1 << 20
+POOL = 2
 
 
 def load_assets():
@@ -111,6 +117,7 @@ class Host:
         os.chmod(self.top, 0o755)
         self.run = os.path.join(self.top, 'run')
         self.log = open(os.path.join(self.top, 'log'), 'ab')
+        self.fault = Fault(os.path.join(self.top, 'fault'))
         self.rootd = self.cspaced = None
         with socket.socket() as s:
             s.bind(('127.0.0.1', 0))
@@ -118,14 +125,13 @@ class Host:
 
     # ---- processes
 
-    def spawn(self, name, *args, env=None):
+    def spawn(self, name, *args):
         return subprocess.Popen([*self.prefix, os.path.join(self.libexec, name), '--config', os.path.join(self.top, 'conf'), '--run', self.run,
                                  '--data', self.data, *args], stdout=self.log, stderr=self.log, stdin=subprocess.DEVNULL,
-                                env={**os.environ, 'CSPACE_LOG_FORMAT': 'text', **(env or {})})
+                                env={**os.environ, **self.fault.env, 'CSPACE_LOG_FORMAT': 'text'})
 
-    def start_rootd(self, fault=None):
-        self.rootd = self.spawn('cspace-rootd', '--libexec', self.libexec, '--user', 'root', '--pool', '2', '--log-level', 'info',
-                                env={'CSPACE_FAULT': fault} if fault else {})
+    def start_rootd(self):
+        self.rootd = self.spawn('cspace-rootd', '--libexec', self.libexec, '--user', 'root', '--pool', str(POOL), '--log-level', 'info')
         until(lambda: self.rootd.poll() is not None or self.listens('rootd.sock'), what='rootd.sock')
         return self
 
@@ -137,9 +143,8 @@ class Host:
             except OSError:
                 return False
 
-    def start_cspaced(self, fault=None, wait=True):
-        self.cspaced = self.spawn('cspaced', '--listen', f'127.0.0.1:{self.port}', '--allow-root', '--log-level', 'debug',
-                                  env={'CSPACE_FAULT': fault} if fault else {})
+    def start_cspaced(self, wait=True):
+        self.cspaced = self.spawn('cspaced', '--listen', f'127.0.0.1:{self.port}', '--allow-root', '--log-level', 'debug')
         if wait:
             until(self.answers, what='api.sock')
             until(lambda: self.get('/v1/host').json['rootd'] == 'connected', what='the connection to rootd')
@@ -279,6 +284,26 @@ class Host:
         """What there is of sandboxes: placements, disks, images."""
         return {'run': os.listdir(os.path.join(self.run, 'sandboxes')), 'disks': os.listdir(os.path.join(self.data, 'sandboxes')),
                 'images': os.listdir(os.path.join(self.data, 'checkpoints'))}
+
+    def settled_counts(self):
+        """What belongs to cspace-rootd once its pool is full."""
+        until(lambda: len(self.waiting()) == POOL, what='the pool')
+        return Belongings(self).counts()
+
+    def waiting(self):
+        """Pids of the launchers that will be wardens: those that have entered namespaces of both kinds."""
+        found = []
+        for pid in Belongings(self).processes():
+            with contextlib.suppress(OSError), open(f'/proc/{pid}/comm') as f:
+                if f.read() == 'cspace-rootd\n' and all(os.readlink(f'/proc/{pid}/ns/{x}') != os.readlink(f'/proc/self/ns/{x}') for x in ('mnt', 'net')):
+                    found.append(pid)
+        return found
+
+    def nothing_more_than(self, before, what):
+        try:
+            until(lambda: Belongings(self).counts() == before, what='the same as before')
+        except AssertionError:
+            raise AssertionError(f'{what}: there is {Belongings(self).counts()}, was {before}') from None
 
     def pids(self, ident):
         """(warden, vm)"""

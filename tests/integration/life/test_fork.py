@@ -275,9 +275,7 @@ def test_cut_off_while_the_image_is_made(host, step):
     h = host
     s = counting(h)
     before = counts(h, s)
-    h.kill_rootd()
-    h.start_rootd(fault=f'image:{step}')
-    until(lambda: h.get('/v1/host').json['rootd'] == 'connected', what='the connection to rootd')
+    h.fault.arm('rootd', f'image:{step}')
     op = h.post(f'/v1/sandboxes/{s}/fork', {'n': 2}).json['operation']['id']
     until(lambda: h.rootd.poll() is not None, what='its end')
     h.start_rootd()

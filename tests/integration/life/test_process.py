@@ -65,7 +65,8 @@ def test_killed_while_freezing(base, libexec, btrfs, step):
     try:
         with open(os.path.join(h.top, 'conf'), 'w') as f:
             f.write('')
-        h.start_rootd(fault=f'freeze:{step}').start_cspaced()
+        h.fault.arm('rootd', f'freeze:{step}')
+        h.start_rootd().start_cspaced()
         r = h.post('/v1/sandboxes', {'template': 'base', 'memory_mb': 128})
         until(lambda: h.rootd.poll() is not None, 90, 'the end of cspace-rootd')
         h.start_rootd()

@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A real cspace-rootd on folders of its own, with a stand-in for the warden (probe.py), and the means to
 see everything it may leave behind on the host."""
-import glob
 import hashlib
 import json
 import os
 import random
-import re
 import shutil
 import signal
 import socket
@@ -19,8 +17,10 @@ import time
 import pytest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, HERE)
+sys.path[:0] = [HERE, os.path.dirname(HERE)]
 import wire  # noqa: E402
+from belongings import Belongings  # noqa: E402
+from fault import Fault  # noqa: E402
 
 BUILD = os.environ.get('CSPACE_BUILD', os.path.join(wire.TOP, 'build'))
 BINARY = os.path.join(BUILD, 'src', 'rootd', 'cspace-rootd')
@@ -82,81 +82,7 @@ def btrfs():
     shutil.rmtree(top)
 
 
-class Host:
-    """What is on this host and belongs to one rootd."""
-
-    def __init__(self, rootd):
-        self.rootd = rootd
-
-    def uids(self):
-        with open(os.path.join(self.rootd.run, 'rootd', 'instance')) as f:
-            base = 2000000000 + int(f.read()) * 4 * 4096
-        return base, base + 4 * 4096
-
-    def processes(self):
-        """Processes of our uids, and launchers (still root, named as rootd, in one of our cgroups)."""
-        low, high = self.uids()
-        found = {}
-        for d in glob.glob('/proc/[0-9]*'):
-            try:
-                with open(d + '/status') as f:
-                    text = f.read()
-                with open(d + '/stat') as f:
-                    if f.read().rsplit(')', 1)[1].split()[0] == 'Z':
-                        continue
-                with open(d + '/cgroup') as f:
-                    cgroup = f.read()
-            except OSError:
-                continue
-            uid = int(re.search(r'^Uid:\t(\d+)', text, re.M)[1])
-            if low <= uid < high or any('/' + name + '/' in cgroup for name in self.cgroup_names()):
-                found[int(d[6:])] = uid
-        return found
-
-    def cgroup_names(self):
-        try:
-            with open(os.path.join(self.rootd.run, 'rootd', 'cgroups')) as f:
-                return {os.path.basename(line.split(' ', 1)[1].strip()) for line in f}
-        except OSError:
-            return set()
-
-    def cgroups(self):
-        found = []
-        try:
-            with open(os.path.join(self.rootd.run, 'rootd', 'cgroups')) as f:
-                for line in f:
-                    base = line.split(' ', 1)[1].strip()
-                    found += [p for p in glob.glob(base + '/*/') if os.path.isdir(p)]
-        except OSError:
-            pass
-        return sorted(found)
-
-    def namespaces(self):
-        """Network namespaces with our tap, by the processes in them."""
-        own = os.stat('/proc/self/ns/net').st_ino
-        found = set()
-        for pid in self.processes():
-            try:
-                ino = os.stat(f'/proc/{pid}/ns/net').st_ino
-            except OSError:
-                continue
-            if ino != own:
-                found.add(ino)
-        return found
-
-    def mounts(self):
-        with open('/proc/self/mountinfo') as f:
-            return [line.split()[4] for line in f if self.rootd.run in line.split()[4]]
-
-    def files(self):
-        out = []
-        for top in (os.path.join(self.rootd.run, 'sandboxes'), os.path.join(self.rootd.run, 'rootd', 'pool'),
-                    os.path.join(self.rootd.data, 'sandboxes'), os.path.join(self.rootd.data, 'builds')):
-            out += glob.glob(top + '/*')
-        out += glob.glob(os.path.join(self.rootd.data, 'templates', '.*'))
-        out += glob.glob(os.path.join(self.rootd.data, 'templates', '*', 'variants', '.*'))
-        return out
-
+class Host(Belongings):
     def assert_nothing(self):
         """No process, tap, namespace, cgroup, mount or file of a sandbox, a slot or a build."""
         until(lambda: not self.processes(), what='end of all processes')
@@ -174,6 +100,7 @@ class Rootd:
         self.proc = None
         self.host = Host(self)
         self.log = open(os.path.join(top, 'log'), 'ab')
+        self.fault = Fault(os.path.join(top, 'fault'))
 
     @property
     def sock(self):
@@ -186,7 +113,7 @@ class Rootd:
         self.proc = subprocess.Popen([*prefix, BINARY, '--config', path, '--run', self.run, '--data', self.data, '--libexec',
                                       self.libexec, '--user', 'nobody', '--pool', str(pool), '--log-level', 'debug', *args],
                                      stderr=self.log, stdout=self.log, stdin=subprocess.DEVNULL,
-                                     env={**os.environ, 'CSPACE_LOG_FORMAT': 'text', **(env or {})})
+                                     env={**os.environ, **self.fault.env, 'CSPACE_LOG_FORMAT': 'text', **(env or {})})
         if wait:
             until(lambda: self.proc.poll() is not None or self.accepts(), what='rootd.sock')
             assert self.proc.poll() is None, self.text()

@@ -63,7 +63,8 @@ def world(rootd):
 @pytest.mark.parametrize('mode', ['restore', 'boot'])
 @pytest.mark.parametrize('step', range(1, 12))
 def test_place_ends_at_step(world, step, mode):
-    world.rootd.start(env={'CSPACE_FAULT': f'place:{step}'}, wait=False)
+    world.rootd.fault.arm('rootd', f'place:{step}')
+    world.rootd.start(wait=False)
     until(world.rootd.accepts, what='rootd.sock')
     ident = new_id()
     c = world.rootd.client()
@@ -81,7 +82,8 @@ def test_place_ends_at_step(world, step, mode):
 
 @pytest.mark.parametrize('step', range(1, 7))
 def test_remove_ends_at_step(world, step):
-    world.rootd.start(env={'CSPACE_FAULT': f'remove:{step}'})
+    world.rootd.fault.arm('rootd', f'remove:{step}')
+    world.rootd.start()
     c = world.rootd.client()
     ident, _ = Placer.place(type('P', (), {'c': c, 'args': world.placer.args})())
     with pytest.raises((ConnectionResetError, BrokenPipeError)):
@@ -92,14 +94,16 @@ def test_remove_ends_at_step(world, step):
 
 @pytest.mark.parametrize('step', range(1, 5))
 def test_pool_ends_at_step(world, step):
-    world.rootd.start(env={'CSPACE_FAULT': f'pool:{step}'}, wait=False)
+    world.rootd.fault.arm('rootd', f'pool:{step}')
+    world.rootd.start(wait=False)
     world.ended()
     assert world.check() == [world.bystander]
 
 
 @pytest.mark.parametrize('step', range(1, 3))
 def test_reconcile_ends_at_step(world, step):
-    world.rootd.start(env={'CSPACE_FAULT': f'reconcile:{step}'}, wait=False)
+    world.rootd.fault.arm('rootd', f'reconcile:{step}')
+    world.rootd.start(wait=False)
     world.ended()
     assert world.check() == [world.bystander]
 
@@ -108,7 +112,8 @@ def test_reconcile_ends_at_step(world, step):
 def test_template_commit_ends_at_step(world, step):
     r = world.rootd
     ident, digest = r.make_build()
-    r.start(env={'CSPACE_FAULT': f'template:{step}'})
+    r.fault.arm('rootd', f'template:{step}')
+    r.start()
     with pytest.raises((ConnectionResetError, BrokenPipeError)):
         r.client().call('TEMPLATE_COMMIT', id=ident, digest=digest)
     world.ended()
@@ -128,7 +133,8 @@ def test_template_commit_ends_at_step(world, step):
 def test_publish_ends_at_step(world, step, full):
     r = world.rootd
     image, ident = make_image(r, full), new_id()
-    r.start(env={'CSPACE_FAULT': f'publish:{step}'})
+    r.fault.arm('rootd', f'publish:{step}')
+    r.start()
     with pytest.raises((ConnectionResetError, BrokenPipeError)):
         publish(r, r.client(), world.digest, image, full, ident)
     world.ended()
@@ -151,7 +157,8 @@ def test_commit_of_a_published_memory_ends_at_step(world, step):
     r.start()
     digest = publish(r, r.client(), world.digest, image, True, ident)['digest']
     r.kill()
-    r.start(env={'CSPACE_FAULT': f'template:{step}'})
+    r.fault.arm('rootd', f'template:{step}')
+    r.start()
     with pytest.raises((ConnectionResetError, BrokenPipeError)):
         r.client().call('TEMPLATE_COMMIT', id=ident, digest=digest, engine='fake', memory_mb=4, cpus=1)
     world.ended()
@@ -165,7 +172,8 @@ def test_commit_of_a_published_memory_ends_at_step(world, step):
 @pytest.mark.parametrize('step', range(1, 3))
 def test_variant_commit_ends_at_step(world, step):
     r = world.rootd
-    r.start(env={'CSPACE_FAULT': f'variant:{step}'})
+    r.fault.arm('rootd', f'variant:{step}')
+    r.start()
     c = r.client()
     ident = new_id()
     c.call('PLACE', 'PLACED', id=ident, mode='boot', digest=world.digest, engine='fake', memory_mb=192, cpus=1)
@@ -238,7 +246,8 @@ def test_without_cgroups(rootd, step):
     c.call('REMOVE', id=ident)
     rootd.stop()
     rootd.host.assert_nothing()
-    rootd.start(prefix=NO_CGROUPS, env={'CSPACE_FAULT': f'place:{step}'})
+    rootd.fault.arm('rootd', f'place:{step}')
+    rootd.start(prefix=NO_CGROUPS)
     with pytest.raises((ConnectionResetError, BrokenPipeError)):
         rootd.client().call('PLACE', 'PLACED', id=new_id(), **args)
     rootd.proc.wait()
