@@ -5,21 +5,18 @@ CSPACE_CLI      the program (/usr/local/bin/cspace)
 CSPACE_API_URL  where cspaced listens, as for cspace itself (the local socket)
 CSPACE_TEMPLATE the template to use (base)
 """
-import fcntl
 import json
 import os
-import pty
-import re
-import select
 import shutil
 import socket
-import struct
 import subprocess
-import termios
+import sys
 import threading
-import time
 
 import pytest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..', 'lib'))
+from terminal import Terminal  # noqa: E402
 
 CLI = os.environ.get('CSPACE_CLI', '/usr/local/bin/cspace')
 TEMPLATE = os.environ.get('CSPACE_TEMPLATE', 'base')
@@ -139,55 +136,6 @@ def relay(cli, tmp_path):
 @pytest.fixture
 def relayed(cli, relay):
     return Cli({**cli.env, 'CSPACE_API_URL': relay.url})
-
-
-class Terminal:
-    """A pty with cspace on its other side."""
-
-    def __init__(self, cli, *args, cols=101, rows=37):
-        self.master, self.slave = pty.openpty()
-        self.resize(cols, rows)
-        self.before = termios.tcgetattr(self.slave)
-        self.seen = b''
-        self.proc = cli.start(*args, stdin=self.slave, stdout=self.slave, stderr=self.slave, start_new_session=True,
-                              preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
-
-    def resize(self, cols, rows):
-        fcntl.ioctl(self.slave, termios.TIOCSWINSZ, struct.pack('HHHH', rows, cols, 0, 0))
-
-    def send(self, text):
-        os.write(self.master, text.encode())
-
-    def expect(self, pattern, seconds=60):
-        end = time.monotonic() + seconds
-        while not (m := re.search(pattern.encode(), self.seen)):
-            left = end - time.monotonic()
-            if left <= 0 or not select.select([self.master], [], [], left)[0]:
-                raise AssertionError(f'{pattern!r} did not come; seen: {self.seen!r}')
-            self.seen += os.read(self.master, 65536)
-        self.seen = self.seen[m.end():]
-        return m
-
-    def until(self, command, pattern, seconds=60):
-        """Types command again and again until its output is as wanted."""
-        end = time.monotonic() + seconds
-        while True:
-            self.send(command)
-            try:
-                return self.expect(pattern, 2)
-            except AssertionError:
-                if time.monotonic() > end:
-                    raise
-
-    def restored(self):
-        return termios.tcgetattr(self.slave) == self.before
-
-    def close(self):
-        if self.proc.poll() is None:
-            self.proc.kill()
-        self.proc.wait()
-        os.close(self.master)
-        os.close(self.slave)
 
 
 @pytest.fixture

@@ -10,45 +10,17 @@ import struct
 import subprocess
 import sys
 import tempfile
-import time
 
 import pytest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.dirname(HERE))
+sys.path.insert(0, os.path.join(HERE, '..', '..', 'lib'))
 from fault import Fault  # noqa: E402
+from host import UnixHTTP, free_port, until  # noqa: E402
 
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))
 BUILD = os.environ.get('CSPACE_BUILD', os.path.join(TOP, 'build'))
 BINARY = os.path.join(BUILD, 'src', 'daemon', 'cspaced')
-
-
-def until(condition, timeout=15, what='condition'):
-    end = time.monotonic() + timeout
-    while True:
-        value = condition()
-        if value:
-            return value
-        if time.monotonic() > end:
-            raise AssertionError(f'{what} did not come true in {timeout} s')
-        time.sleep(0.01)
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(('127.0.0.1', 0))
-        return s.getsockname()[1]
-
-
-class UnixHTTP(http.client.HTTPConnection):
-    def __init__(self, path, timeout=60):
-        super().__init__('localhost', timeout=timeout)
-        self.path = path
-
-    def connect(self):
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(self.path)
 
 
 class Reply:

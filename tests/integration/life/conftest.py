@@ -2,7 +2,6 @@
 """Real cspaced, cspace-rootd and microVMs on folders of their own: a btrfs in a loop device, and the small template
 of the warden's tests. Nothing of an installation is touched."""
 import contextlib
-import http.client
 import json
 import os
 import shutil
@@ -18,9 +17,10 @@ import time
 import pytest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.dirname(HERE))
+sys.path.insert(0, os.path.join(HERE, '..', '..', 'lib'))
 from belongings import Belongings  # noqa: E402
 from fault import Fault  # noqa: E402
+from host import UnixHTTP, free_port, loop_btrfs, until  # noqa: E402
 
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))
 BUILD = os.environ.get('CSPACE_BUILD', os.path.join(TOP, 'build'))
@@ -41,33 +41,12 @@ def load_assets():
 assets = load_assets()
 
 
-def until(condition, timeout=30, what='condition'):
-    end = time.monotonic() + timeout
-    while True:
-        value = condition()
-        if value:
-            return value
-        if time.monotonic() > end:
-            raise AssertionError(f'{what} did not come true in {timeout} s')
-        time.sleep(0.02)
-
-
 @pytest.fixture(scope='session')
 def btrfs():
     if os.geteuid() != 0:
         pytest.skip('needs root')
-    top = tempfile.mkdtemp(prefix='life-', dir=os.environ.get('CSPACE_TEST_DIR'))
-    image, mount = os.path.join(top, 'btrfs'), os.path.join(top, 'data')
-    os.mkdir(mount)
-    with open(image, 'wb') as f:
-        f.truncate(6 << 30)
-    subprocess.run(['mkfs.btrfs', '-q', image], check=True)
-    if subprocess.run(['mount', '-o', 'loop,noatime', image, mount]).returncode:
-        shutil.rmtree(top)
-        pytest.skip('cannot mount a loop device')
-    yield mount
-    subprocess.run(['umount', '-l', mount], check=True)
-    shutil.rmtree(top)
+    with loop_btrfs(6 << 30) as mount:
+        yield mount or pytest.skip('cannot mount a loop device')
 
 
 @pytest.fixture(scope='session')
@@ -97,17 +76,6 @@ class Reply:
         return f'<{self.status} {self.body[:500]!r}>'
 
 
-class Unix(http.client.HTTPConnection):
-    def __init__(self, path, timeout):
-        super().__init__('localhost', timeout=timeout)
-        self.path = path
-
-    def connect(self):
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(self.path)
-
-
 class Host:
     """One cspace-rootd and one cspaced."""
 
@@ -119,9 +87,7 @@ class Host:
         self.log = open(os.path.join(self.top, 'log'), 'ab')
         self.fault = Fault(os.path.join(self.top, 'fault'))
         self.rootd = self.cspaced = None
-        with socket.socket() as s:
-            s.bind(('127.0.0.1', 0))
-            self.port = s.getsockname()[1]
+        self.port = free_port()
 
     # ---- processes
 
@@ -218,7 +184,7 @@ class Host:
     # ---- requests
 
     def request(self, method, path, body=None, headers=None, timeout=300):
-        conn = Unix(os.path.join(self.run, 'api.sock'), timeout)
+        conn = UnixHTTP(os.path.join(self.run, 'api.sock'), timeout)
         headers = dict(headers or {})
         if isinstance(body, (dict, list)):
             body = json.dumps(body)

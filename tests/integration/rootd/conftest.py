@@ -12,15 +12,15 @@ import struct
 import subprocess
 import sys
 import tempfile
-import time
 
 import pytest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [HERE, os.path.dirname(HERE)]
+sys.path[:0] = [HERE, os.path.join(HERE, '..', '..', 'lib')]
 import wire  # noqa: E402
 from belongings import Belongings  # noqa: E402
 from fault import Fault  # noqa: E402
+from host import loop_btrfs, until  # noqa: E402
 
 BUILD = os.environ.get('CSPACE_BUILD', os.path.join(wire.TOP, 'build'))
 BINARY = os.path.join(BUILD, 'src', 'rootd', 'cspace-rootd')
@@ -29,17 +29,6 @@ MB = 1 << 20
 
 def new_id():
     return ''.join(random.choices('abcdefghijklmnopqrstuvwxyz234567', k=26))
-
-
-def until(condition, timeout=15, what='condition'):
-    end = time.monotonic() + timeout
-    while True:
-        value = condition()
-        if value:
-            return value
-        if time.monotonic() > end:
-            raise AssertionError(f'{what} did not come true in {timeout} s')
-        time.sleep(0.01)
 
 
 def sparse_hash(path):
@@ -68,18 +57,8 @@ def btrfs():
         pytest.skip('needs root')
     if not os.path.exists(BINARY):
         pytest.skip(f'{BINARY} is not built')
-    top = tempfile.mkdtemp(prefix='cspace-rootd-', dir=os.environ.get('CSPACE_TEST_DIR'))
-    image, mount = os.path.join(top, 'btrfs'), os.path.join(top, 'data')
-    os.mkdir(mount)
-    with open(image, 'wb') as f:
-        f.truncate(2 << 30)
-    subprocess.run(['mkfs.btrfs', '-q', image], check=True)
-    if subprocess.run(['mount', '-o', 'loop', image, mount]).returncode:
-        shutil.rmtree(top)
-        pytest.skip('cannot mount a loop device')
-    yield mount
-    subprocess.run(['umount', '-l', mount], check=True)
-    shutil.rmtree(top)
+    with loop_btrfs(2 << 30) as mount:
+        yield mount or pytest.skip('cannot mount a loop device')
 
 
 class Host(Belongings):
