@@ -29,6 +29,18 @@ static const char *tar, *suite;
 static uint64_t disk, memory, cpus, timeout_s, checkpoint_every_s, checkpoint_keep;
 static bool quiet;
 
+/* Fields of the request, and what was given for them; 0: nothing was. */
+static const struct {
+        const char *field;
+        const uint64_t *given;
+        uint64_t unit;
+} numbers[] = { { "disk_mb", &disk, MIB },
+                { "memory_mb", &memory, MIB },
+                { "cpus", &cpus, 1 },
+                { "timeout_s", &timeout_s, 1 },
+                { "checkpoint_every_s", &checkpoint_every_s, 1 },
+                { "checkpoint_keep", &checkpoint_keep, 1 } };
+
 struct build {
         struct client *c;
         char *name;
@@ -69,18 +81,9 @@ static int start_packages(struct build *b, json_t **ret, struct api_error *e) {
                 return api_error_set(e, "usage", "the tag is not UTF-8");
         if (suite && json_object_set_new(body, "suite", json_string(suite)) < 0)
                 return api_error_set(e, "usage", "--suite is not UTF-8");
-        const struct {
-                const char *key;
-                uint64_t v;
-        } numbers[] = { { "disk_mb", disk / MIB },
-                        { "memory_mb", memory / MIB },
-                        { "cpus", cpus },
-                        { "timeout_s", timeout_s },
-                        { "checkpoint_every_s", checkpoint_every_s },
-                        { "checkpoint_keep", checkpoint_keep } };
         for (size_t i = 0; i < ARRAY_SIZE(numbers); i++)
-                if (numbers[i].v)
-                        json_object_set_new(body, numbers[i].key, json_integer((json_int_t) numbers[i].v));
+                if (*numbers[i].given)
+                        json_object_set_new(body, numbers[i].field, json_integer((json_int_t) (*numbers[i].given / numbers[i].unit)));
         return client_call(b->c, "POST", "/v1/templates", body, 0, ret, e);
 }
 
@@ -89,21 +92,11 @@ static int start_packages(struct build *b, json_t **ret, struct api_error *e) {
 static char *import_target(const struct build *b) {
         _cleanup_free_ char *name = client_escape(b->name), *tag = b->tag ? client_escape(b->tag) : NULL;
         char *t = mem_printf("/v1/templates/import?name=%s%s%s", name, tag ? "&tag=" : "", tag ? tag : "");
-        const struct {
-                const char *key;
-                uint64_t v;
-        } numbers[] = { { "disk_mb", disk / MIB },
-                        { "memory_mb", memory / MIB },
-                        { "cpus", cpus },
-                        { "timeout_s", timeout_s },
-                        { "checkpoint_every_s", checkpoint_every_s },
-                        { "checkpoint_keep", checkpoint_keep } };
-
         for (size_t i = 0; i < ARRAY_SIZE(numbers); i++) {
-                if (numbers[i].v == 0)
+                if (*numbers[i].given == 0)
                         continue;
                 _cleanup_free_ char *old = t;
-                t = mem_printf("%s&%s=%llu", old, numbers[i].key, (unsigned long long) numbers[i].v);
+                t = mem_printf("%s&%s=%llu", old, numbers[i].field, (unsigned long long) (*numbers[i].given / numbers[i].unit));
         }
         return t;
 }
