@@ -48,7 +48,7 @@ class Daemon:
         self.port = free_port()
         self.proc = self.standin = None
         self.log = open(os.path.join(top, 'log'), 'ab')
-        self.fault = Fault(os.path.join(top, 'fault'))
+        self.own_fault = Fault(os.path.join(top, 'fault'))
 
     # ---- processes
 
@@ -64,7 +64,7 @@ class Daemon:
         argv = [BINARY, '--config', path, '--run', self.run, '--data', self.data, '--listen', f'127.0.0.1:{self.port}',
                 '--allow-root', '--log-level', 'debug', *args]
         self.proc = subprocess.Popen(argv, stdout=self.log, stderr=self.log, stdin=subprocess.DEVNULL,
-                                     env={**os.environ, **self.fault.env, 'CSPACE_LOG_FORMAT': 'text'})
+                                     env={**os.environ, **self.own_fault.env, 'CSPACE_LOG_FORMAT': 'text'})
         if wait:
             until(self.answers, what='api.sock')
         if wait and connected and self.standin:

@@ -209,7 +209,7 @@ def over(d, answer):
 def run(d, op, at, how):
     """Asks for it and goes on to that boundary; the answer, and whether it was met."""
     s = op.prepare(d)
-    d.fault.arm('cspaced', at=at or 0, kind=op.kind, sig=signal.SIGKILL if how == 'kill' else signal.SIGSTOP)
+    d.own_fault.arm('cspaced', at=at or 0, kind=op.kind, sig=signal.SIGKILL if how == 'kill' else signal.SIGSTOP)
     answer = []
 
     def ask():
@@ -219,11 +219,11 @@ def run(d, op, at, how):
     thread.start()
 
     def met():
-        return d.fault.met and 'met'
+        return d.own_fault.met and 'met'
     end = until(lambda: met() or over(d, answer) or met(), EVENTUALLY, f'{op.kind}, boundary {at}')
     if end == 'met':
         act(d, s, how)
-    d.fault.disarm()
+    d.own_fault.disarm()
     thread.join(60)
     acknowledged = answer[0].json['operation']['id'] if answer and answer[0].status in (200, 201, 202) else None
     assert end == 'met' or acknowledged, answer
@@ -250,7 +250,7 @@ def boundaries(d, op, other):
     """How many it has when nothing disturbs it."""
     run(d, op, None, 'none')
     settled(d, op.kind)
-    n = len(d.fault.points())
+    n = len(d.own_fault.points())
     clear(d, other)
     return n
 

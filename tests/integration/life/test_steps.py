@@ -205,6 +205,7 @@ def test_steps(host, name):
             h.nothing_more_than(before, what)
         except AssertionError as e:
             failures.append(f'{what}: {e}')
+            print(failures[-1], flush=True)  # a walk takes long
             clear(h, [other])  # all the same
     assert not failures, '\n\n'.join(failures)
     assert seen > len(looks) / EVERY / 4
