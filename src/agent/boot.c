@@ -249,7 +249,8 @@ static void cover_boot_id(void) {
 }
 
 /* What says who this machine is (identity.c writes it) lies in memory, behind links: a clone's first act must
- * not be to write to its disk. Unlike a mount on the file, a link can be replaced by whoever edits it. */
+ * not be to write to its disk. Unlike a mount on the file, a link can be replaced by whoever edits it; what is written through it
+ * into hosts, identity_settle() puts on the disk. */
 static void move_to_run(const char *name, const char *otherwise) {
         char etc[64], run[64];
         (void) snprintf(etc, sizeof etc, "/etc/%s", name);

@@ -119,6 +119,7 @@ static void quiesced(void *arg, int err) {
 static void stopped(void *arg, int err) {
         struct ending *e = arg;
         (void) err; /* what did not end in time loses what it has not written */
+        identity_settle(&e->a->identity);
         sync();
         e->power_off = e->a->pid1;
         if (e->x) {
@@ -237,6 +238,7 @@ static void fsfreeze(void *arg, struct http_x *x, struct buf *body) {
         }
         if (!a->fs_timer) {
                 struct timer *t = timer_new(a->loop, on_fs_timeout, a);
+                identity_settle(&a->identity);
                 int r = t ? freeze_fs(FIFREEZE) : -ENOMEM;
                 if (r < 0) {
                         timer_free(t);
@@ -257,12 +259,13 @@ static void fsthaw(void *arg, struct http_x *x, struct buf *body) {
 
 /* What is held back is written; whoever writes goes on. */
 static void fssync(void *arg, struct http_x *x, struct buf *body) {
-        const struct agent *a = arg;
+        struct agent *a = arg;
         (void) body;
         if (!a->pid1) {
                 api_fail(x, 500, "not_supported", "the machine is not the agent's");
                 return;
         }
+        identity_settle(&a->identity);
         _cleanup_fd_ int fd = open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         if (fd < 0 || syncfs(fd) < 0)
                 api_fail(x, 500, "not_written", "the filesystem could not be written: %s", strerror(errno));

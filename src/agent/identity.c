@@ -42,8 +42,9 @@ void identity_done(struct identity *id) {
         wipe_token(id);
         json_decref(id->env);
         free(id->default_workdir);
+        free(id->hosts);
         id->env = NULL;
-        id->default_workdir = NULL;
+        id->default_workdir = id->hosts = NULL;
 }
 
 void identity_forget(struct identity *id) {
@@ -99,20 +100,41 @@ static void put_file(struct identity *id, const char *path, const char *text) {
                 warn(id, path);
 }
 
-/* /etc/NAME, or the file in memory that it is a link to (boot.c) unless somebody has replaced the link. */
+/* Whether /etc/NAME is a link to its file in memory (boot.c), and nobody has replaced that. */
+static bool is_linked(const char *etc, const char *run) {
+        char to[64];
+        ssize_t n = readlink(etc, to, sizeof to);
+        return n > 0 && (size_t) n == strlen(run) && memcmp(to, run, (size_t) n) == 0;
+}
+
+/* /etc/NAME, or the file in memory that it is a link to. */
 static void put_etc(struct identity *id, const char *name, const char *text) {
-        char etc[64], run[64], to[64];
+        char etc[64], run[64];
         (void) snprintf(etc, sizeof etc, "/etc/%s", name);
         (void) snprintf(run, sizeof run, IDENTITY_DIR "/%s", name);
-        ssize_t n = readlink(etc, to, sizeof to);
-        bool linked = n > 0 && (size_t) n == strlen(run) && memcmp(to, run, (size_t) n) == 0;
-        put_file(id, linked ? run : etc, text);
+        put_file(id, is_linked(etc, run) ? run : etc, text);
+}
+
+void identity_settle(struct identity *id) {
+        static const char etc[] = "/etc/hosts", run[] = IDENTITY_DIR "/hosts", anew[] = "/etc/.hosts.cspace";
+        _cleanup_free_ char *text = NULL;
+        size_t n = 0;
+        if (!id->owns_machine || !id->hosts || !is_linked(etc, run) || fd_read_file_at(AT_FDCWD, run, IDENTITY_FILE_MAX, &text, &n, NULL) < 0 ||
+            str_eq(text, id->hosts))
+                return;
+        (void) unlink(anew);
+        _cleanup_fd_ int fd = open(anew, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644);
+        if (fd < 0 || fchmod(fd, 0644) < 0 || fd_write_all(fd, text, n, NULL) < 0 || rename(anew, etc) < 0) {
+                warn(id, etc);
+                (void) unlink(anew);
+        }
 }
 
 /* The line of the host name, and all others as they are. */
 static void put_hosts(struct identity *id, const char *hostname) {
         _cleanup_free_ char *old = NULL;
         _cleanup_buf_ struct buf text = BUF_INIT(2 * IDENTITY_FILE_MAX);
+        identity_settle(id);
         if (fd_read_file_at(AT_FDCWD, "/etc/hosts", IDENTITY_FILE_MAX, &old, NULL, NULL) < 0)
                 old = strdup("127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n");
         for (const char *line = old; line && *line;) {
@@ -125,6 +147,8 @@ static void put_hosts(struct identity *id, const char *hostname) {
         const char *all = buf_str(&text);
         if (all && !str_eq(all, old))
                 put_etc(id, "hosts", all);
+        free(id->hosts);
+        id->hosts = all ? strdup(all) : NULL;
 }
 
 static void set_hostname(struct identity *id, const char *hostname) {

@@ -30,6 +30,7 @@ struct identity {
         char *default_workdir; /* NULL: the user's home */
         bool has_ca;           /* there is a certificate authority to be trusted (trust.h) */
         char boot_id[BOOT_ID_SIZE];
+        char *hosts; /* /etc/hosts as it was written here last; NULL: not yet */
         struct error warning; /* of the last apply: what could not be done, and did not matter */
 };
 
@@ -40,6 +41,9 @@ void identity_done(struct identity *id);
 int identity_apply(struct identity *id, const json_t *req, struct error *err);
 /* The members "timeNs" and "entropy" of that body alone: the same sandbox goes on after a while. */
 int identity_resync(struct identity *id, const json_t *req, struct error *err);
+/* What somebody has written into /etc/hosts lies in memory, behind a link: puts it on the disk, in the link's place. For all who
+ * look at the disk, or go on from it, without the memory. */
+void identity_settle(struct identity *id);
 /* Forgets everything that belonged to one sandbox, before a snapshot. */
 void identity_forget(struct identity *id);
 

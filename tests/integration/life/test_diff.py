@@ -178,3 +178,31 @@ def test_guest_that_corrupts_its_filesystem(host):
     h.delete(s)
     h.delete(other)
     until(lambda: h.left() == {'run': [], 'disks': [], 'images': []}, what='nothing')
+
+
+def test_what_is_written_into_etc_hosts(host):
+    """The file that says who a sandbox is lies in memory. What its user writes into it is a file of the disk like any other."""
+    h = host
+    s = h.create(name='named')
+
+    def changed():
+        return {c['path'] for c in h.get(f'/v1/sandboxes/{s}/diff?prefix=/etc').json['changes']}
+    assert '/etc/hosts' not in changed()
+    h.sh(s, 'echo "10.9.8.7 mine" >>/etc/hosts')
+    assert '/etc/hosts' in changed()
+    assert h.get(f'/v1/sandboxes/{s}/history/file?path=/etc/hosts').body.endswith(b'10.9.8.7 mine\n')
+    assert h.sh(s, 'stat -c "%F %a" /etc/hosts; ls -a /etc | grep -c cspace || true') == 'regular file 644\n0\n'
+    h.sh(s, 'echo "10.9.8.6 too" >>/etc/hosts')
+    h.change(s, 'stop')
+    h.change(s, 'start')
+    own = h.sh(s, 'cat /etc/hosts; hostname')
+    assert '10.9.8.7 mine\n' in own and '10.9.8.6 too\n' in own and f'127.0.1.1\t{own.split()[-1]}\n' in own, own
+    # One that was not looked at before it stopped; and a copy, which has its memory and another name.
+    b = h.create(name='other')
+    h.sh(b, 'echo "10.9.8.5 stays" >>/etc/hosts')
+    copy = h.post(f'/v1/sandboxes/{b}/fork?wait=120', {'n': 1, 'name': 'copy'}).json['sandboxes'][0]['id']
+    h.change(b, 'stop')
+    h.change(b, 'start')
+    for x, name in ((b, 'other'), (copy, 'copy')):
+        own = h.sh(x, 'cat /etc/hosts; hostname')
+        assert '10.9.8.5 stays\n' in own and own.count('127.0.1.1') == 1 and f'127.0.1.1\t{own.split()[-1]}\n' in own, (name, own)
