@@ -76,8 +76,6 @@ static int run_one(struct image *img, const struct options *o, struct output *ou
         int r = hfs_open(img, &fs, err);
         if (r < 0)
                 return r;
-        if (o->verb == VERB_STAT)
-                return show_stat(fs, o, out, err);
         return o->verb == VERB_CAT ? show_cat(fs, o, out, err) : show_extract(fs, o, out, err);
 }
 

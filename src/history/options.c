@@ -64,7 +64,7 @@ static int take_cursor(struct options *o, const char *v, struct error *err) {
 static const struct {
         const char *name;
         enum verb verb;
-} verbs[] = { { "diff", VERB_DIFF }, { "stat", VERB_STAT }, { "cat", VERB_CAT }, { "extract", VERB_EXTRACT } };
+} verbs[] = { { "diff", VERB_DIFF }, { "cat", VERB_CAT }, { "extract", VERB_EXTRACT } };
 
 /* -ENOENT: no option of this verb. */
 static int take_value(struct options *o, const char *name, const char *v, struct error *err) {
@@ -79,7 +79,7 @@ static int take_value(struct options *o, const char *name, const char *v, struct
         }
         if (str_eq(name, "--path"))
                 return take_path(v, &o->path, err);
-        if (o->verb != VERB_STAT && str_eq(name, "--max-bytes"))
+        if (str_eq(name, "--max-bytes"))
                 return take_number(name, v, HISTORY_BYTES_MAX, &o->max_bytes, err);
         return -ENOENT;
 }
@@ -92,14 +92,14 @@ int options_parse(int argc, char **argv, struct options *ret, struct error *err)
         while (verb < sizeof verbs / sizeof verbs[0] && !(argc > 1 && str_eq(argv[1], verbs[verb].name)))
                 verb++;
         if (verb == sizeof verbs / sizeof verbs[0])
-                return error_set(err, -EINVAL, "usage: cspace-history diff|stat|cat|extract [OPTION...]");
+                return error_set(err, -EINVAL, "usage: cspace-history diff|cat|extract [OPTION...]");
         o->verb = verbs[verb].verb;
         for (int i = 2; i < argc; i++) {
                 if (o->verb == VERB_DIFF && str_eq(argv[i], "--patch")) {
                         o->patch = true;
                         continue;
                 }
-                if ((o->verb == VERB_STAT || o->verb == VERB_EXTRACT) && str_eq(argv[i], "--no-follow")) {
+                if (o->verb == VERB_EXTRACT && str_eq(argv[i], "--no-follow")) {
                         o->no_follow = true;
                         continue;
                 }

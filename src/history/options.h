@@ -9,11 +9,11 @@
 #include "base/error.h"
 #include "base/limits.h"
 
-enum verb { VERB_DIFF, VERB_STAT, VERB_CAT, VERB_EXTRACT };
+enum verb { VERB_DIFF, VERB_CAT, VERB_EXTRACT };
 
 struct options {
         enum verb verb;
-        const char *path;   /* of stat, cat, extract */
+        const char *path;   /* of cat, extract */
         const char *prefix; /* of diff: "/" or "/a/b", without an end slash */
         char prefix_buf[LIMIT_PATH];
         char cursor[LIMIT_PATH]; /* of diff: the last path of the page before; "" for the first page */

@@ -32,13 +32,6 @@ static int resolve(struct hfs *fs, const struct options *o, struct hpath **ret, 
         return r;
 }
 
-int show_stat(struct hfs *fs, const struct options *o, struct output *out, struct error *err) {
-        _cleanup_free_ struct hpath *p = NULL;
-
-        int r = resolve(fs, o, &p, err);
-        return r < 0 ? r : header(fs, p, "stat", out, err);
-}
-
 int show_cat(struct hfs *fs, const struct options *o, struct output *out, struct error *err) {
         _cleanup_(hfile_done) struct hfile f = { .fs = fs };
         _cleanup_free_ struct hpath *p = NULL;

@@ -124,7 +124,7 @@ static int check(const struct ipc_history *m, struct error *err) {
         bool diff = str_eq(m->verb, "diff");
         if (!id_valid(m->id) || !digest_valid(m->digest) || !variant_valid(m->variant))
                 return error_set(err, -EINVAL, "\"%s\" is not a sandbox, or its template is none", m->id);
-        if (!diff && !str_eq(m->verb, "stat") && !str_eq(m->verb, "cat") && !str_eq(m->verb, "extract"))
+        if (!diff && !str_eq(m->verb, "cat") && !str_eq(m->verb, "extract"))
                 return error_set(err, -EINVAL, "\"%s\" is no question about an image", m->verb);
         if (!image_valid(m->from) || (diff ? !image_valid(m->to) : m->to[0] != '\0'))
                 return error_set(err, -EINVAL, "\"%s\" or \"%s\" is not an image", m->from, m->to);

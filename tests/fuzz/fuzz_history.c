@@ -156,7 +156,6 @@ static void ask(struct hfs *old, struct hfs *new, bool back, const struct disk *
         for (size_t i = 0; i < ARRAY_SIZE(paths); i++) {
                 new->img->read_left = READ_MAX;
                 o.path = paths[i];
-                require_known(show_stat(new, &o, out, &err));
                 require_known(show_cat(new, &o, out, &err));
         }
         o.path = "/";

@@ -298,7 +298,7 @@
         X(STR, id, ID_LEN)          /* sandbox */                            \
         X(STR, digest, DIGEST_LEN)  /* its template */                       \
         X(STR, variant, 63)                                                  \
-        X(STR, verb, 15)            /* "diff", "stat", "cat" or "extract" */ \
+        X(STR, verb, 15)            /* "diff", "cat" or "extract" */         \
         X(STR, from, ID_LEN)        /* the image; of diff the older one */   \
         X(STR, to, ID_LEN)          /* diff: the newer one; else "" */       \
         X(STR, path, LIMIT_PATH - 1) /* of diff the prefix; absolute */      \

@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from conftest import wait_for
 from standin import Refused
 
 EVIL = 'a\x1b]0;owned\x07\x1b[2J\u202egpj\u009bm\u200bz'
@@ -255,8 +256,7 @@ def test_template_build_that_fails(cli, server):
 def test_build_goes_on_without_us(cli, server):
     server.hold_builds = True
     p = cli.start('template', 'build', 'mine', stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    while not any(m == 'GET' and '/operations/' in t for m, t, _ in server.requests):
-        time.sleep(0.01)
+    wait_for(lambda: any(m == 'GET' and '/operations/' in t for m, t, _ in server.requests))
     p.send_signal(signal.SIGINT)
     _, err = p.communicate(timeout=20)
     assert p.returncode == 130 and b'goes on' in err
@@ -389,8 +389,7 @@ def test_key_and_address_are_sent(cli, server):
 def test_interrupted_create_is_taken_back(cli, server):
     server.create_delay = 30
     p = cli.start('create', stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    while not server.sandboxes:
-        time.sleep(0.01)
+    wait_for(lambda: server.sandboxes)
     p.send_signal(signal.SIGINT)
     out, _ = p.communicate(timeout=20)
     assert (p.returncode, out) == (130, b'') and not server.sandboxes
@@ -401,8 +400,7 @@ def test_interrupted_fork_goes_on_and_says_so(cli, server, sandbox, number):
     server.hold_builds = True
     n = len(server.requests)
     p = cli.start('fork', sandbox, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    while not any('/operations/' in r[1] for r in server.requests[n:]):
-        time.sleep(0.01)
+    wait_for(lambda: any('/operations/' in r[1] for r in server.requests[n:]))
     p.send_signal(number)
     out, err = p.communicate(timeout=20)
     assert (p.returncode, out) == (128 + number, b'') and b'the copies are made all the same' in err

@@ -9,20 +9,12 @@ import time
 
 import pytest
 
+from conftest import wait_for
 from standin import Refused
 
 
 def sh(script):
     return ['--', 'sh', '-c', script]
-
-
-def wait_for(condition, seconds=10):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if condition():
-            return
-        time.sleep(0.01)
-    raise AssertionError('did not happen')
 
 
 def test_run_prints_and_deletes(cli, server):

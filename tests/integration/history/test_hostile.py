@@ -223,7 +223,7 @@ def test_little_memory(victim, tmp_path):
 
 def test_an_image_that_could_be_written_is_refused(victim):
     with open(victim, 'r+b') as f, os.fdopen(os.dup2(f.fileno(), 63), 'r+b'):
-        done = subprocess.run([HISTORY, 'stat', '--path', '/'], stdout=subprocess.PIPE, pass_fds=(3,), check=False,
+        done = subprocess.run([HISTORY, 'cat', '--path', '/'], stdout=subprocess.PIPE, pass_fds=(3,), check=False,
                               preexec_fn=lambda: os.dup2(63, 3))
     assert done.returncode == 1 and json.loads(done.stdout)['code'] == 'bad_argument'
 
