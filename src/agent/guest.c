@@ -5,6 +5,10 @@
  * reports that whether asked or not: a loop that polls such a port spins. So while the agent waits
  * for the host, the port sits in an epoll set of its own, edge-triggered; that set is readable
  * only when something has changed, and it is what the loop polls.
+ *
+ * After a host that parted (link.h) the port stays open. Whether that host is still there, or the machine
+ * was stopped, went on years later and has another one, cannot be told from the port's being open: a close in between may
+ * have been missed. But the one that has parted sends nothing more; so whatever comes is from another.
  */
 #include "guest.h"
 
@@ -38,6 +42,7 @@ struct guest {
         char path[512];
         bool is_socket;
         int port, epoll;       /* while waiting for the host; the link owns the port after that */
+        bool parted;           /* the last host has parted, and has not been seen to close the port */
         uv_poll_t *poll;
         struct timer *retry;
         struct link *link;
@@ -153,8 +158,10 @@ static void on_close(void *arg, int err, const char *why) {
         wait_for_host(g);
 }
 
+static void on_parted(void *arg, struct stream *transport);
+
 static void begin_session(struct guest *g, struct stream *transport) {
-        static const struct link_handler handler = { .on_open = on_open, .on_close = on_close };
+        static const struct link_handler handler = { .on_open = on_open, .on_close = on_close, .on_parted = on_parted };
         struct error e = ERROR_INIT;
         if (link_new(g->a->loop, LINK_GUEST, transport, &handler, g, &g->link, &e) < 0) {
                 log_error("guest stream: %s", e.msg);
@@ -178,21 +185,32 @@ static void stop_waiting(struct guest *g) {
         g->epoll = fd_close(g->epoll);
 }
 
-static bool host_is_open(const struct guest *g) {
+static bool host_is_open(const struct guest *g, bool *ret_readable) {
         struct pollfd p = { .fd = g->port, .events = POLLIN | POLLOUT };
-        return poll(&p, 1, 0) >= 0 && !(p.revents & (POLLHUP | POLLERR | POLLNVAL));
+        bool open = poll(&p, 1, 0) >= 0 && !(p.revents & (POLLHUP | POLLERR | POLLNVAL));
+        *ret_readable = open && (p.revents & POLLIN);
+        return open;
 }
 
 static void host_opened(struct guest *g) {
         struct stream *s = NULL;
         struct error e = ERROR_INIT;
         stop_waiting(g);
+        g->parted = false;
         if (stream_from_fd(g->a->loop, fd_steal(&g->port), &s, &e) < 0) {
                 log_error("guest stream: %s", e.msg);
                 timer_start(g->retry, 1000);
                 return;
         }
         begin_session(g, s);
+}
+
+static void look(struct guest *g) {
+        bool readable, open = host_is_open(g, &readable);
+        if (!open)
+                g->parted = false;
+        else if (!g->parted || readable)
+                host_opened(g);
 }
 
 static void on_change(uv_poll_t *h, int status, int events) {
@@ -202,8 +220,7 @@ static void on_change(uv_poll_t *h, int status, int events) {
         (void) events;
         while (epoll_wait(g->epoll, &ev, 1, 0) > 0)
                 ;
-        if (host_is_open(g))
-                host_opened(g);
+        look(g);
 }
 
 static int watch_port(struct guest *g) {
@@ -224,6 +241,16 @@ static int watch_port(struct guest *g) {
         return uv_poll_start(g->poll, UV_READABLE, on_change);
 }
 
+static void wait_on_port(struct guest *g) {
+        int r = watch_port(g);
+        if (r == 0)
+                return look(g);
+        log_error("guest stream: cannot watch the port: %s", strerror(-r));
+        stop_waiting(g);
+        g->port = fd_close(g->port);
+        timer_start(g->retry, 1000);
+}
+
 static void connected(void *arg, int err, struct stream *s) {
         struct guest *g = arg;
         g->connecting = NULL;
@@ -242,20 +269,26 @@ static void wait_for_host(struct guest *g) {
                 return;
         }
         /* A new opening also drops what an earlier session left in the port's buffers. */
+        g->parted = false;
         g->port = open(g->path, O_RDWR | O_NONBLOCK | O_CLOEXEC);
         if (g->port < 0) {
                 g->port = -EBADF;
                 timer_start(g->retry, errno == EBUSY ? RETRY_MS : 1000);
                 return;
         }
-        int r = watch_port(g);
-        if (r < 0) {
-                log_error("guest stream: cannot watch the port: %s", strerror(-r));
-                stop_waiting(g);
-                g->port = fd_close(g->port);
-                timer_start(g->retry, 1000);
-        } else if (host_is_open(g))
-                host_opened(g);
+        wait_on_port(g);
+}
+
+static void on_parted(void *arg, struct stream *transport) {
+        struct guest *g = arg;
+        end_session(g);
+        if (g->is_socket) { /* this end is the machine's too, which closes */
+                stream_close(transport);
+                return wait_for_host(g);
+        }
+        g->port = stream_fd_release(transport);
+        g->parted = true;
+        wait_on_port(g);
 }
 
 static void retry(void *arg) {

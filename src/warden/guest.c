@@ -22,7 +22,8 @@ struct guest {
         const struct guest_handler *h;
         void *arg;
         struct link *link;
-        uv_timer_t timer; /* pause before the next try, or the wait for a hello */
+        uv_timer_t timer; /* pause before the next try, the wait for a hello, or one of leaving */
+        enum { STAYING, PARTING, CLOSING } leaving;
         bool wanted, connecting, freed, was_up;
         unsigned retry_ms, hello_ms;
         uint64_t bytes_in, bytes_out; /* of earlier sessions */
@@ -69,10 +70,52 @@ static void on_link_ready(void *arg) {
         g->h->on_up(g->arg);
 }
 
-static void on_link_close(void *arg, int err, const char *why) {
-        (void) err;
-        lost(arg, why);
+/* ---- leaving ------------------------------------------------------------------------------- */
+
+static void left(struct guest *g, bool agreed) {
+        g->leaving = STAYING;
+        uv_timer_stop(&g->timer);
+        g->h->on_left(g->arg, agreed);
 }
+
+static void on_settled(uv_timer_t *t) {
+        left(t->data, false);
+}
+
+static void close_port(struct guest *g) {
+        g->leaving = CLOSING;
+        drop_link(g);
+        uv_timer_start(&g->timer, on_settled, GUEST_SETTLE_MS, 0);
+}
+
+static void on_part_late(uv_timer_t *t) {
+        close_port(t->data);
+}
+
+void guest_leave(struct guest *g, bool ask) {
+        g->wanted = g->was_up = false;
+        g->leaving = PARTING;
+        uv_timer_start(&g->timer, on_part_late, GUEST_PART_MS, 0);
+        if (!ask || !guest_up(g) || link_part(g->link) < 0)
+                close_port(g);
+}
+
+void guest_port_closed(struct guest *g) {
+        if (g->leaving == CLOSING)
+                left(g, false);
+}
+
+static void on_link_close(void *arg, int err, const char *why) {
+        struct guest *g = arg;
+        if (g->leaving != PARTING)
+                return lost(g, why);
+        if (err < 0)
+                return close_port(g);
+        drop_link(g);
+        left(g, true);
+}
+
+/* ---- coming -------------------------------------------------------------------------------- */
 
 static const struct link_handler link_handler = { .on_ready = on_link_ready, .on_close = on_link_close };
 
@@ -118,6 +161,8 @@ int guest_new(uv_loop_t *loop, struct vmm *vmm, const struct guest_handler *h, v
 }
 
 void guest_connect(struct guest *g, unsigned hello_ms) {
+        if (g->leaving)
+                guest_disconnect(g);
         g->wanted = true;
         g->hello_ms = hello_ms;
         uv_timer_stop(&g->timer);
@@ -128,6 +173,7 @@ void guest_connect(struct guest *g, unsigned hello_ms) {
 
 void guest_disconnect(struct guest *g) {
         g->wanted = g->was_up = false;
+        g->leaving = STAYING;
         uv_timer_stop(&g->timer);
         drop_link(g);
 }

@@ -5,8 +5,8 @@
  * Pausing, resuming and saving a VM.
  *
  *   pause    freeze the commands (agent) -> what they wrote is synced (agent) -> stop the VM    -> PAUSED
- *   save     freeze -> close the guest's port -> it has seen that -> stop -> devices  -> PAUSED
- *   park     quiesce (or freeze) -> close the port -> it has seen that -> stop        -> PAUSED, without an identity
+ *   save     freeze -> leave the guest -> stop -> devices                             -> PAUSED
+ *   park     quiesce (or freeze) -> leave the guest -> stop                           -> PAUSED, without an identity
  *   resume   VM runs -> link up -> set the clock and thaw (agent)                    -> RUNNING
  *
  * The commands are frozen first, because a VM that goes on does so at once, with the clock of when it
@@ -15,9 +15,8 @@
  * has answered is then given SYNC_MS to write to its disk what was written in it, since whoever looks at the disk of a VM
  * that stands still, or has lost it, does so without its memory.
  *
- * What is saved must not be in the middle of a session with the host: the port is closed, and the guest
- * given the time to see it (its end closes, QEMU says so, or SETTLE_MS go by). A paused VM goes on for
- * that long; its commands stay frozen. A VM that goes on after a save gets a new session.
+ * What is saved must not be in the middle of a session with the host, which therefore leaves the guest before (guest.h). A
+ * paused VM goes on for that long; its commands stay frozen. A VM that goes on after a save gets a new session.
  *
  * One that was saved or parked is let go of, so that rootd can make an image of its process.
  *
@@ -42,7 +41,6 @@
 
 #define FREEZE_MS 2000
 #define SYNC_MS 5000
-#define SETTLE_MS 300
 #define LINK_MS 20000 /* from running again to a session */
 #define THAW_MS 30000
 #define QUIESCE_MS 120000
@@ -202,28 +200,23 @@ static void stop(struct warden *w) {
         w->vmm->ops->pause(w->vmm, on_stopped, w);
 }
 
-static void on_settled(uv_timer_t *t) {
-        stop(t->data);
-}
-
-void hold_port_closed(struct warden *w) {
+void hold_guest_left(struct warden *w) {
         if ((w->hold.kind == HOLD_SAVE || w->hold.kind == HOLD_PARK) && w->hold.waiting)
                 stop(w);
 }
 
-static void close_port(struct warden *w) {
+static void leave(struct warden *w, bool ask) {
         w->hold.waiting = true;
-        uv_timer_start(&w->timer, on_settled, SETTLE_MS, 0);
-        guest_disconnect(w->guest);
+        guest_leave(w->guest, ask);
 }
 
-static void on_runs_for_closing(void *arg, int err, const struct error *e) {
+static void on_runs_for_leaving(void *arg, int err, const struct error *e) {
         struct warden *w = arg;
         if (over(w))
                 return;
         if (err < 0)
                 return finish(w, err, e);
-        close_port(w);
+        leave(w, true);
 }
 
 /* ---- stopping ---------------------------------------------------------------------------------- */
@@ -264,7 +257,7 @@ static void on_frozen(void *arg, int err, const struct error *e, const json_t *a
         if (w->hold.kind == HOLD_PARK)
                 w->identified = false;
         if (w->hold.kind != HOLD_PAUSE)
-                close_port(w);
+                leave(w, err != -ETIMEDOUT);
         else if (err == -ETIMEDOUT)
                 stop(w); /* it had its time */
         else
@@ -293,7 +286,7 @@ static void on_quiesced(void *arg, int err, const struct error *e, const json_t 
         if (err < 0)
                 return finish(w, err, e);
         w->identified = false;
-        close_port(w);
+        leave(w, true);
 }
 
 static int begin(struct warden *w, enum hold_kind kind, unsigned cap, int fd, warden_done cb, void *arg) {
@@ -352,7 +345,7 @@ void warden_save(struct warden *w, int fd, warden_done cb, void *arg) {
         if (w->state != WARDEN_PAUSED)
                 freeze(w);
         else if (warden_link(w))
-                w->vmm->ops->resume(w->vmm, on_runs_for_closing, w);
+                w->vmm->ops->resume(w->vmm, on_runs_for_leaving, w);
         else
                 w->vmm->ops->pause(w->vmm, on_stopped, w);
 }

@@ -3,7 +3,7 @@
 
 /*
  * boot     VM runs -> link up = RUNNING -> IDENTIFY and use as usual, or SNAPSHOT: quiesce the agent,
- *          close the port, freeze and write the VM -> EXITED
+ *          leave it, freeze and write the VM -> EXITED
  * restore  VM loaded -> run -> link up = RUNNING -> IDENTIFY
  * adopt    as restore; the agent is asked whether it has its identity already
  *
@@ -38,7 +38,6 @@
 #define QUIESCE_TIMEOUT_MS 120000
 #define STATS_TIMEOUT_MS 30000
 #define STOP_GRACE_MS 10000   /* beyond what the agent was given: sync and power off */
-#define SETTLE_MS 300         /* from closing the port to freezing the VM */
 #define ENTROPY_BYTES 64
 #define CONSOLE_TEXT 240      /* of the console in the reason of a failed boot */
 
@@ -188,7 +187,8 @@ static void on_vmm_running(void *arg) {
 }
 
 static void on_vmm_port_closed(void *arg) {
-        hold_port_closed(arg);
+        struct warden *w = arg;
+        guest_port_closed(w->guest);
 }
 
 static void on_vmm_no_room(void *arg) {
@@ -337,7 +337,19 @@ static void on_guest_down(void *arg, const char *why) {
                 log_warn("sandbox %s: and it was %u times before that", w->id, dropped);
 }
 
-static const struct guest_handler guest_handler = { .on_up = on_guest_up, .on_down = on_guest_down };
+static void on_snapshotted(void *arg, int err, const struct error *e);
+
+static void on_guest_left(void *arg, bool agreed) {
+        struct warden *w = arg;
+        if (!agreed)
+                log_info("sandbox %s: its agent has not let go of the host; the port was closed", w->id);
+        if (w->snapshot.cb)
+                w->vmm->ops->snapshot(w->vmm, on_snapshotted, w);
+        else
+                hold_guest_left(w);
+}
+
+static const struct guest_handler guest_handler = { .on_up = on_guest_up, .on_down = on_guest_down, .on_left = on_guest_left };
 
 /* ---- what others ask for ------------------------------------------------------------------- */
 
@@ -387,11 +399,6 @@ static void on_snapshotted(void *arg, int err, const struct error *e) {
                 cb(w->snapshot.arg, err, e);
 }
 
-static void on_settled(uv_timer_t *t) {
-        struct warden *w = t->data;
-        w->vmm->ops->snapshot(w->vmm, on_snapshotted, w);
-}
-
 static void on_quiesced(void *arg, int err, const struct error *e, const json_t *answer) {
         struct warden *w = arg;
         (void) answer;
@@ -399,10 +406,7 @@ static void on_quiesced(void *arg, int err, const struct error *e, const json_t 
         if (err < 0)
                 return finish_snapshot(w, err, e);
         w->identified = false;
-        /* The guest must see its port closed before it is frozen, or it wakes up in the middle of a
-         * session. There is nobody left to ask whether it has. */
-        guest_disconnect(w->guest);
-        uv_timer_start(&w->timer, on_settled, SETTLE_MS, 0);
+        guest_leave(w->guest, true); /* or it wakes up in the middle of a session */
 }
 
 void warden_snapshot(struct warden *w, warden_done cb, void *arg) {

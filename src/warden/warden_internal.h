@@ -25,7 +25,7 @@ struct hold {
         uint64_t asked_us, took_us; /* pause, resume: the VMM's part */
         int fd;         /* HOLD_SAVE */
         bool synced;    /* pause: the guest has written what it held back */
-        bool waiting;   /* resume: for the link; save, park: for the guest to see that its port is closed */
+        bool waiting;   /* resume: for the link; save, park: until the guest is left */
         bool owed;      /* a resume that ended without it: clock and thaw, when the agent is there */
 };
 
@@ -43,7 +43,7 @@ struct warden {
         struct ctl *ctl;
         struct data *data;
 
-        uv_timer_t timer; /* boot attempt, settling, stop; one at a time */
+        uv_timer_t timer; /* boot attempt, resuming, stop; one at a time */
         size_t boot_attempt;
         uint64_t run_us, up_us;
 
@@ -83,5 +83,5 @@ void room_ended(struct warden *w);
 /* hold.c */
 void hold_guest_up(struct warden *w);
 bool hold_owes(struct warden *w); /* the agent is there, and what an earlier resume could not ask of it is asked now */
-void hold_port_closed(struct warden *w);
+void hold_guest_left(struct warden *w);
 void hold_ended(struct warden *w, const struct error *e); /* the VM is gone */

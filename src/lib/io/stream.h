@@ -107,6 +107,9 @@ int stream_prefix(struct stream *inner, const void *data, size_t n, bool eof, st
 /* Takes fd (TCP or Unix stream socket, or a pollable character device such as a virtio port);
  * closes it on failure too. Reading is stopped until stream_read_start(). */
 int stream_from_fd(uv_loop_t *loop, int fd, struct stream **ret, struct error *err);
+/* Gives the descriptor back, open and non-blocking, and ends the stream. Of a stream of stream_from_fd() alone, whose
+ * queue is empty. */
+int stream_fd_release(struct stream *s);
 /* For a stream of stream_from_fd() over a Unix socket whose peer shuts its side down to end, and
  * closes first only to break off (data.sock): end of file with a hang-up is then -ECONNRESET. Holds
  * until the owner itself has shut down, from when on the two look alike. */

@@ -476,6 +476,13 @@ static int classify(int fd, enum kind *ret, struct error *err) {
         return 0;
 }
 
+int stream_fd_release(struct stream *st) {
+        struct uv_stream *s = of(st);
+        int fd = fd_steal(&s->fd);
+        destroy(s, false);
+        return fd;
+}
+
 void stream_fd_close_is_cut(struct stream *st) {
         of(st)->close_is_cut = true;
 }

@@ -37,7 +37,10 @@ _Static_assert((long long) LIMIT_LINK_STREAMS * LINK_WINDOW_FIRST <= LINK_WINDOW
                "every stream has a first window of its own");
 _Static_assert(sizeof(LINK_MAGIC) - 1 == 16, "magic");
 
+#define LINK_GOAWAY_SIZE 17    /* of a GOAWAY that says nothing else */
+
 static void link_fail(struct link *l, int err, const char *why);
+static void shut_down(struct link *l);
 static void link_work(struct link *l);
 
 /* ---- nghttp2's callbacks ------------------------------------------------------------------- */
@@ -132,9 +135,15 @@ static int on_frame_recv(nghttp2_session *session, const nghttp2_frame *f, void 
         } else if (f->hd.type == NGHTTP2_SETTINGS) {
                 if (!(f->hd.flags & NGHTTP2_FLAG_ACK) && l->role == LINK_GUEST)
                         l->ready = true;
+                for (size_t i = 0; i < f->settings.niv; i++)
+                        if (f->settings.iv[i].settings_id == LINK_SETTING_PARTS)
+                                l->peer_parts = f->settings.iv[i].value == 1;
         } else if (f->hd.type == NGHTTP2_PING) {
                 if (f->hd.flags & NGHTTP2_FLAG_ACK)
                         l->ping_ms = 0;
+        } else if (f->hd.type == NGHTTP2_GOAWAY) {
+                if (l->role == LINK_GUEST && f->goaway.error_code == NGHTTP2_NO_ERROR)
+                        l->goodbye_came = true;
         }
         return 0;
 }
@@ -161,10 +170,13 @@ static int on_stream_close(nghttp2_session *session, int32_t id, uint32_t error_
 
 static int on_frame_send(nghttp2_session *session, const nghttp2_frame *f, void *arg) {
         (void) session;
+        struct link *l = arg;
         struct link_stream *s;
         if (f->hd.type == NGHTTP2_DATA && (f->hd.flags & NGHTTP2_FLAG_END_STREAM) &&
-            (s = stream_of(arg, f->hd.stream_id)))
+            (s = stream_of(l, f->hd.stream_id)))
                 link_stream_fin_sent(s);
+        else if (f->hd.type == NGHTTP2_GOAWAY)
+                l->goodbye_sent = true;
         return 0;
 }
 
@@ -236,6 +248,7 @@ static int submit_settings(struct link *l) {
                 { NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, LIMIT_LINK_STREAMS },
                 { NGHTTP2_SETTINGS_HEADER_TABLE_SIZE, 0 },
                 { NGHTTP2_SETTINGS_NO_RFC7540_PRIORITIES, 1 },
+                { LINK_SETTING_PARTS, 1 },
         };
         int r = l->role == LINK_HOST
                         ? nghttp2_submit_settings(l->session, 0, host, ARRAY_SIZE(host))
@@ -276,10 +289,10 @@ static int send_hello(struct link *l, uint16_t kind) {
 static bool skip(struct link *l, size_t n) {
         buf_consume(&l->in, n);
         l->skipped += n;
-        return l->skipped <= LINK_SKIP_MAX;
+        return l->skipped <= (l->phase == LINK_PARTING ? LINK_PART_SKIP_MAX : LINK_SKIP_MAX);
 }
 
-/* A magic stands at the front of l->in, with enough behind it for a whole hello. */
+/* A magic stands at the front of l->in, with enough behind it for a whole hello. 1: it was one, and is taken. */
 static int take_hello(struct link *l) {
         const uint8_t *p = buf_data(&l->in), *nonce = p + 20;
         unsigned version = (unsigned) p[16] << 8 | p[17], kind = (unsigned) p[18] << 8 | p[19];
@@ -296,18 +309,29 @@ static int take_hello(struct link *l) {
         buf_consume(&l->in, LINK_HELLO_SIZE);
         nghttp2_session_del(l->session);
         l->session = NULL;
+        l->peer_parts = false;
         int r = l->role == LINK_HOST ? send_hello(l, LINK_KIND_ANSWER) : 0;
         if (r >= 0)
                 r = new_session(l);
-        if (r >= 0) {
-                l->phase = l->role == LINK_HOST ? LINK_SETTLING : LINK_FRAMES;
-                l->ready = l->role == LINK_HOST;
-        }
-        return r;
+        if (r < 0)
+                return r;
+        l->phase = l->role == LINK_HOST ? LINK_SETTLING : LINK_FRAMES;
+        l->ready = l->role == LINK_HOST;
+        return 1;
 }
 
-/* Looks for a hello in l->in: 1 found and taken, 0 needs more bytes. */
-static int seek_hello(struct link *l) {
+/* The same of the guest's last bytes. Of another session's, or a guess of somebody in the guest, is none. */
+static int take_parted(struct link *l) {
+        const uint8_t *p = buf_data(&l->in);
+        unsigned kind = (unsigned) p[18] << 8 | p[19];
+        if (kind != LINK_KIND_PARTED || memcmp(p + 20, l->nonce, LINK_NONCE) != 0)
+                return skip(l, 1) ? 0 : -EPROTO;
+        l->phase = LINK_PARTED;
+        return 1;
+}
+
+/* Looks in l->in for what `take` takes: 1 found and taken, 0 needs more bytes. */
+static int seek(struct link *l, int (*take)(struct link *l)) {
         for (;;) {
                 const uint8_t *p = buf_data(&l->in), *at = memmem(p, l->in.len, LINK_MAGIC, 16);
                 if (!at) {
@@ -318,11 +342,9 @@ static int seek_hello(struct link *l) {
                         return -EPROTO;
                 if (l->in.len < LINK_HELLO_SIZE)
                         return 0;
-                int r = take_hello(l);
-                if (r < 0)
+                int r = take(l);
+                if (r != 0)
                         return r;
-                if (l->phase != LINK_HELLO)
-                        return 1;
         }
 }
 
@@ -330,7 +352,7 @@ static int seek_hello(struct link *l) {
 static int handshake(struct link *l) {
         int r = 1;
         if (l->phase == LINK_HELLO)
-                r = seek_hello(l);
+                r = seek(l, take_hello);
         if (r == 1 && l->phase == LINK_SETTLING) {
                 if (l->in.len < 2)
                         return 0;
@@ -359,6 +381,94 @@ static const char *handshake_why(int r) {
         }
 }
 
+/* ---- parting ------------------------------------------------------------------------------- */
+
+static void lose_streams(struct link *l) {
+        struct link_stream *s;
+        while ((s = LIST_FIRST(&l->streams)))
+                link_stream_lose(s, -ECONNRESET);
+}
+
+/* The host's last frame, and nothing of what nghttp2 would have after it. */
+static int say_goodbye(struct link *l) {
+        _cleanup_buf_ struct buf out = BUF_INIT(0);
+        if (nghttp2_session_terminate_session(l->session, NGHTTP2_NO_ERROR))
+                return -ENOMEM;
+        while (!l->goodbye_sent) {
+                const uint8_t *p;
+                ssize_t n = nghttp2_session_mem_send(l->session, &p); /* with a frame's end it says that it is sent */
+                if (n <= 0)
+                        return n == NGHTTP2_ERR_NOMEM ? -ENOMEM : -EPROTO;
+                if (buf_append(&out, p, (size_t) n) < 0)
+                        return -ENOMEM;
+        }
+        l->bytes_out += out.len;
+        return stream_write(l->transport, buf_data(&out), out.len);
+}
+
+int link_part(struct link *l) {
+        if (l->role != LINK_HOST || l->phase != LINK_FRAMES || !l->peer_parts)
+                return -ENOTSUP;
+        int r = say_goodbye(l);
+        if (r < 0)
+                return r;
+        l->phase = LINK_PARTING;
+        l->ready = false;
+        l->skipped = 0;
+        lose_streams(l);
+        return 0;
+}
+
+/* Host: looks for the guest's last bytes. What comes after them is nobody's. */
+static void parting_in(struct link *l, const uint8_t *data, size_t n) {
+        if (l->phase != LINK_PARTING)
+                return;
+        int r = buf_append(&l->in, data, n);
+        if (r >= 0)
+                r = seek(l, take_parted);
+        if (r < 0)
+                return link_fail(l, r, r == -EPROTO ? "the guest does not part" : "out of memory");
+        if (r == 1) {
+                buf_done(&l->in);
+                (void) stream_shutdown(l->transport);
+        }
+}
+
+/* Guest: all is sent, the transport goes back to the owner. */
+static void left(struct link *l) {
+        struct stream *transport = STEAL(l->transport);
+        shut_down(l);
+        if (!l->handler->on_parted) {
+                stream_close(transport);
+                l->handler->on_close(l->arg, -ECONNRESET, "the host parted");
+        } else
+                l->handler->on_parted(l->arg, transport);
+}
+
+/* Whether the host's goodbye is the last that came. When both it and another host's first bytes were waiting, the port was
+ * closed and opened in between, and there is nobody left to part from. */
+static bool ends_with_goodbye(const uint8_t *data, size_t n) {
+        static const uint8_t head[] = { 0, 0, 8, NGHTTP2_GOAWAY, 0, 0, 0, 0, 0 };
+        return n < LINK_GOAWAY_SIZE || memcmp(data + n - LINK_GOAWAY_SIZE, head, sizeof(head)) == 0;
+}
+
+/* Guest: the host has said goodbye. */
+static void leave(struct link *l, const uint8_t *data, size_t n) {
+        if (!ends_with_goodbye(data, n))
+                return link_fail(l, -ECONNRESET, "another host has come");
+        l->phase = LINK_LEAVING;
+        l->ready = false;
+        stream_read_stop(l->transport); /* what comes from here on is for the owner to find */
+        lose_streams(l);
+        if (l->phase != LINK_LEAVING)
+                return; /* one of their owners has freed the link */
+        int r = send_hello(l, LINK_KIND_PARTED);
+        if (r < 0)
+                link_fail(l, r, "sending failed");
+        else if (stream_queued(l->transport) == 0)
+                left(l);
+}
+
 /* ---- moving bytes -------------------------------------------------------------------------- */
 
 static void frames_in(struct link *l, const uint8_t *data, size_t n) {
@@ -374,6 +484,8 @@ static void frames_in(struct link *l, const uint8_t *data, size_t n) {
 static void on_transport_data(void *arg, const uint8_t *data, size_t n) {
         struct link *l = arg;
         l->bytes_in += n;
+        if (l->phase > LINK_FRAMES)
+                return parting_in(l, data, n);
         if (l->phase == LINK_FRAMES) {
                 frames_in(l, data, n);
         } else {
@@ -389,20 +501,34 @@ static void on_transport_data(void *arg, const uint8_t *data, size_t n) {
                         buf_done(&in);
                 }
         }
-        if (l->phase != LINK_DEAD)
+        if (l->phase == LINK_FRAMES && l->goodbye_came)
+                leave(l, data, n);
+        else if (l->phase != LINK_DEAD)
                 link_work(l);
 }
 
 static void on_transport_eof(void *arg) {
-        link_fail(arg, -ECONNRESET, "the other end closed");
+        struct link *l = arg;
+        if (l->phase == LINK_PARTED)
+                link_fail(l, 0, "parted");
+        else
+                link_fail(l, -ECONNRESET, "the other end closed");
 }
 
 static void on_transport_error(void *arg, int err) {
-        link_fail(arg, err, "transport lost");
+        struct link *l = arg;
+        if (l->phase == LINK_PARTED)
+                link_fail(l, 0, "parted");
+        else
+                link_fail(l, err, "transport lost");
 }
 
 static void on_transport_drain(void *arg) {
-        link_work(arg);
+        struct link *l = arg;
+        if (l->phase != LINK_LEAVING)
+                link_work(l);
+        else if (stream_queued(l->transport) == 0)
+                left(l);
 }
 
 static const struct stream_handler transport_handler = {
@@ -453,17 +579,17 @@ static void dispatch_dirty(struct link *l) {
 }
 
 static void link_work(struct link *l) {
-        if (!l->session)
+        if (!l->session || l->phase > LINK_FRAMES)
                 return;
         if (l->ready && !l->told_ready) {
                 l->told_ready = true;
                 if (l->handler->on_ready)
                         l->handler->on_ready(l->arg);
         }
-        if (l->phase != LINK_DEAD)
+        if (l->phase <= LINK_FRAMES)
                 dispatch_dirty(l);
-        if (l->phase == LINK_DEAD)
-                return;
+        if (l->phase > LINK_FRAMES)
+                return; /* an owner has ended it */
         int r = flush(l);
         if (r < 0)
                 return link_fail(l, r, "sending failed");
@@ -530,9 +656,7 @@ static void shut_down(struct link *l) {
         uv_timer_stop(&l->sweep);
         stream_abort(STEAL(l->transport));
         buf_done(&l->in);
-        struct link_stream *s;
-        while ((s = LIST_FIRST(&l->streams)))
-                link_stream_lose(s, -ECONNRESET);
+        lose_streams(l);
 }
 
 static void link_fail(struct link *l, int err, const char *why) {
@@ -556,11 +680,11 @@ int link_new(uv_loop_t *loop, enum link_role role, struct stream *transport, con
         TAILQ_INIT(&l->dirty);
         l->round = 1;
         stream_set_handler(transport, &transport_handler, l);
-        int r = role == LINK_GUEST ? random_bytes(l->nonce, sizeof(l->nonce)) : 0;
+        int r = random_bytes(l->nonce, sizeof(l->nonce));
         for (size_t i = 0; i < LINK_NONCE; i++)
                 l->nonce[i] = l->nonce[i] ? l->nonce[i] : 0x55;
-        if (r >= 0 && role == LINK_GUEST)
-                r = send_hello(l, LINK_KIND_GUEST);
+        if (r >= 0)
+                r = send_hello(l, role == LINK_GUEST ? LINK_KIND_GUEST : LINK_KIND_KNOCK);
         if (r < 0) {
                 stream_abort(transport);
                 free(l);
@@ -665,7 +789,7 @@ int link_open_early(struct link *l, const char *authority, struct stream **ret) 
 }
 
 static struct link_stream *pending_of(struct link *l, int32_t id) {
-        if (l->phase == LINK_DEAD || id <= 0)
+        if (l->phase > LINK_FRAMES || id <= 0)
                 return NULL;
         struct link_stream *s = stream_of(l, id);
         return s && s->state == LS_PENDING && !s->announce ? s : NULL;

@@ -25,6 +25,21 @@
  * alike. A host that gets no hello (the guest missed a close and open in quick succession) closes,
  * waits and connects again.
  *
+ * End of a session in agreement, so that the guest can be stopped and saved in the middle of nothing:
+ *
+ *   host                              guest
+ *   GOAWAY (no error), its last byte
+ *                                     forgets the session; PARTED with the session's nonce, its last byte
+ *   sends end of stream               waits until the port is closed, or something comes
+ *   the machine closes: over
+ *
+ * PARTED has the shape of a hello. What a guest still had to send may be cut off before it, so the host skips up to
+ * LINK_PART_SKIP_MAX bytes. The machine (QEMU) answers the host's end of stream by closing, so that nothing of the
+ * connection is left in it when that is seen. The guest keeps the port open. When it is stopped at once and goes on with
+ * another host, it may have missed that it was closed in between; so a host begins with a KNOCK (a hello's shape, too), and
+ * a guest that has parted says hello when it finds that something has come. To all others it is noise before
+ * the answer. A guest that can do this says so by LINK_SETTING_PARTS in its SETTINGS.
+ *
  * Memory. A stream starts with the window LINK_WINDOW_FIRST and grows to LINK_WINDOW while its
  * reader keeps up; the windows of all streams together stay below LINK_WINDOW_SESSION, which is
  * the session's own window: so what a peer can make this end hold is bounded by it, and a stalled
@@ -38,7 +53,11 @@
 #define LINK_HELLO_SIZE 32
 #define LINK_KIND_GUEST 0x6701
 #define LINK_KIND_ANSWER 0x6802
+#define LINK_KIND_KNOCK 0x6b03
+#define LINK_KIND_PARTED 0x7004
+#define LINK_SETTING_PARTS 0xf0c5
 #define LINK_SKIP_MAX (4u * 1024 * 1024)
+#define LINK_PART_SKIP_MAX (8u * 1024 * 1024) /* the port's ring holds 4 MiB */
 #define LINK_WINDOW_FIRST 65535
 #define LINK_WINDOW (1024 * 1024)
 #define LINK_WINDOW_SESSION (96 * 1024 * 1024)
@@ -56,9 +75,12 @@ struct link_handler {
         void (*on_ready)(void *arg);
         /* Guest: the host wants `authority`. Answer later with link_accept() or link_refuse(). */
         void (*on_open)(void *arg, struct link *l, int32_t id, const char *authority);
-        /* The session ended (transport lost, protocol error, GOAWAY). All its streams have got
+        /* The session ended (transport lost, protocol error, GOAWAY; err 0: as link_part() asked). All its streams have got
          * on_error(-ECONNRESET) before. The owner frees the link. */
         void (*on_close)(void *arg, int err, const char *why);
+        /* Guest: the session ended because the host parted, and has been told so. Instead of on_close, with the transport,
+         * which is the owner's: nothing comes from it any more but from another host. NULL: on_close. */
+        void (*on_parted)(void *arg, struct stream *transport);
 };
 
 /* Takes transport (on failure too). No callback comes before the loop runs. */
@@ -82,6 +104,11 @@ int link_open_early(struct link *l, const char *authority, struct stream **ret);
  * in the meantime. */
 int link_accept(struct link *l, int32_t id, struct stream **ret);
 void link_refuse(struct link *l, int32_t id, int status /* 502 port closed, 403, 404, 503 limit */);
+
+/* Host: ends the session in agreement with the guest. All streams get on_error(-ECONNRESET) at once; on_close comes
+ * later, with err 0 when the guest has forgotten the session and the machine has closed the transport. There is no time limit.
+ * -ENOTSUP: the guest cannot, and the session goes on. After any other error the link is to be freed. */
+int link_part(struct link *l);
 
 bool link_ready(const struct link *l);
 /* Bytes moved so far, for statistics. */

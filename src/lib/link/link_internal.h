@@ -18,10 +18,13 @@
 
 #define LINK_NONCE 12
 
-enum link_phase {
+enum link_phase { /* beyond LINK_FRAMES nghttp2 is not asked for anything: streams that it knows are gone */
         LINK_HELLO,    /* host: skips to a guest's hello; guest: skips to the answer */
         LINK_SETTLING, /* host: has answered, frames or another hello may follow */
         LINK_FRAMES,   /* HTTP/2; ready once the peer's SETTINGS have come */
+        LINK_PARTING,  /* host: GOAWAY is sent; skips to PARTED */
+        LINK_PARTED,   /* host: waits for the transport's end */
+        LINK_LEAVING,  /* guest: PARTED is on its way out */
         LINK_DEAD,     /* failed or freed: streams are gone, the owner has been told */
 };
 
@@ -74,8 +77,11 @@ struct link {
 
         enum link_phase phase;
         bool ready, told_ready, started;
+        bool peer_parts;   /* host: the guest said LINK_SETTING_PARTS */
+        bool goodbye_sent; /* host: GOAWAY */
+        bool goodbye_came; /* guest: GOAWAY without an error */
         uint8_t nonce[LINK_NONCE];
-        struct buf in; /* handshake only */
+        struct buf in; /* not of frames */
         size_t skipped;
         nghttp2_session *session;
 

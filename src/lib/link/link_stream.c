@@ -55,7 +55,7 @@ static void leave(struct link_stream *s) {
         s->dirty_round = 0;
         l->n_streams--;
         l->windows -= (size_t) (s->window - LINK_WINDOW_FIRST);
-        if (s->rx.len > 0 && l->phase != LINK_DEAD)
+        if (s->rx.len > 0 && l->phase <= LINK_FRAMES)
                 nghttp2_session_consume_connection(l->session, s->rx.len);
         s->id = 0;
 }
@@ -99,7 +99,7 @@ static void resume_sending(struct link_stream *s) {
 
 static void consume(struct link_stream *s, size_t n) {
         struct link *l = s->link;
-        if (!l || n == 0 || l->phase == LINK_DEAD)
+        if (!l || n == 0 || l->phase > LINK_FRAMES)
                 return;
         if (s->id > 0)
                 nghttp2_session_consume(l->session, s->id, n);

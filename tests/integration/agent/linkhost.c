@@ -3,7 +3,7 @@
 /*
  * The host end of the guest stream, for tests: joins a transport (a Unix socket that QEMU or the
  * agent is at the other end of) to a Unix socket on which each connection begins with a line
- * "CONNECT AUTHORITY\n", answered by "200\n" or "502\n".
+ * "CONNECT AUTHORITY\n", answered by "200\n" or "502\n". The authority "part" parts from the guest, as before a save.
  *
  *   linkhost connect|listen TRANSPORT.sock LOCAL.sock
  */
@@ -63,6 +63,13 @@ static void client_data(void *arg, const uint8_t *data, size_t n) {
         int got = snprintf(authority, sizeof authority, "%.*s", (int) len, (const char *) buf_data(&c->line));
         buf_consume(&c->line, len + 1);
         stream_read_stop(c->s);
+        if (host && strcmp(authority, "CONNECT part") == 0) {
+                client_free(c);
+                if (link_part(host) < 0)
+                        (void) puts("no parting");
+                (void) fflush(stdout);
+                return;
+        }
         if (!host || got <= 8 || link_open(host, authority + 8, opened, c) < 0) {
                 (void) stream_write(c->s, "502\n", 4);
                 client_free(c);

@@ -156,6 +156,32 @@ def test_guest_stream(linked):
     assert b.out == b' the link' and b.exit['exitCode'] == 0
 
 
+def test_the_host_parts(linked):
+    """All that was open is cut, the agent says so and has the next session; a command with its output outlives it."""
+    assert linked.http('control', 'POST', '/control/init', identity())[0] == 200
+    token = {'X-Access-Token': TOKEN}
+    _, body = linked.http('127.0.0.1:49983', 'POST', '/cspace/v1/processes', {'cmd': 'cat', 'stdin': True}, token)
+    pid = json.loads(body)['processId']
+    a = Attach(None, pid, sock=linked.open('127.0.0.1:49983'))
+    a.until(lambda x: x.window)
+    a.send(STDIN, b'before')
+    a.until(lambda x: x.out == b'before')
+    for n in range(3):
+        with pytest.raises(EOFError):
+            linked.open('part')
+        assert linked.proc.stdout.readline() == 'closed 0 parted\n'
+        assert linked.proc.stdout.readline() == 'ready\n'
+    with pytest.raises((EOFError, ConnectionError)):
+        a.until(lambda x: False)
+    b = Attach(None, pid, 6, sock=linked.open('127.0.0.1:49983'))
+    b.until(lambda x: x.window)
+    b.send(STDIN, b'after')
+    b.until(lambda x: x.out == b'after')
+    b.send(STDIN_EOF)
+    b.finish()
+    assert b.exit['exitCode'] == 0
+
+
 def test_ports_of_the_guest(linked):
     linked.http('control', 'POST', '/control/init', identity())
     for family, address in ((socket.AF_INET, '127.0.0.1'), (socket.AF_INET, '0.0.0.0'), (socket.AF_INET6, '::1'), (socket.AF_INET6, '::')):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pausing, resuming and saving a real VM."""
 import os
+import socket
 import time
 
 import pytest
@@ -10,6 +11,9 @@ import launcher
 from launcher import IpcError, cpu_ticks
 
 # Writes a line for each turn: a number that grows, and the clock.
+MAGIC = b'\0\xffcspace-link\r\n\x1a'
+KNOCK = MAGIC + b'\0\x01\x6b\x03' + b'x' * 12
+
 COUNTER = 'i=0; while :; do i=$((i+1)); echo $i $(date +%s) >>/tmp/count; sleep 0.1; done'
 
 
@@ -186,6 +190,68 @@ def test_parked_it_goes_on_with_an_identity(counting):
     last = counts(p)[-1][0]
     assert agent.run(p, ['/bin/sleep', '0.5']).ok
     assert counts(p)[-1][0] == last
+
+
+CLOSED = 'its agent has not let go of the host; the port was closed'
+
+
+def test_nothing_is_waited_for(counting, room):
+    """Right after a command, again and again: the agent lets go of the host when it is asked, which QEMU tells of once a second."""
+    p = counting
+    for n in range(4):
+        assert agent.run(p, ['/bin/true']).ok
+        if n % 2:
+            p.c.park(keep=True)
+            p.c.identify()
+        else:
+            p.c.save(f'{room}/at-once')
+            os.unlink(f'{room}/at-once')
+            p.c.resume()
+    grows(p, counts(p)[-1][0])
+    assert CLOSED not in p.log()
+
+
+def test_the_guest_misses_that_the_host_has_changed(counting, room):
+    """It is stopped before it can see its port closed, and when it goes on the port is open: another host's first bytes tell."""
+    p = counting
+    for n in range(3):
+        last = counts(p)[-1][0]
+        p.c.save(f'{room}/missed')
+        os.unlink(f'{room}/missed')
+        with socket.socket(socket.AF_UNIX) as other:
+            other.connect(p.run + '/port.sock')
+            other.sendall(KNOCK)
+            going = p.c.send('RESUME')
+            other.settimeout(60)
+            got = b''
+            while len(got) < len(KNOCK):
+                got += other.recv(65536)
+            assert got[:16] == MAGIC and got[18:20] == b'\x67\x01', got
+        p.c.receive(going, 60)
+        grows(p, last + 2)
+    assert CLOSED not in p.log()
+
+
+def test_a_deaf_agent_is_saved_all_the_same(counting, room):
+    """Its port is closed, and when it hears again it finds that the host is another."""
+    p = counting
+    keep = agent.start(p, ['/bin/sh', '-c', 'mkdir /sys/fs/cgroup/agent && echo 1 >/sys/fs/cgroup/agent/cgroup.procs && '
+                           'echo 1 >/sys/fs/cgroup/agent/cgroup.freeze; sleep 6; echo 0 >/sys/fs/cgroup/agent/cgroup.freeze'])
+    deaf, end = False, time.monotonic() + 60
+    while not deaf:
+        assert time.monotonic() < end, keep.sock.recv(4096)
+        d = agent.request(p, 'GET', '/health')
+        d.sock.settimeout(1)
+        try:
+            d.read_end()
+        except TimeoutError:
+            deaf = True
+        d.close()
+    p.c.save(f'{room}/deaf')
+    os.unlink(f'{room}/deaf')
+    assert CLOSED in p.log()
+    p.c.resume()
+    assert agent.run(p, ['/bin/true']).ok
 
 
 def test_save_fails_and_the_vm_goes_on(counting, room):

@@ -512,6 +512,45 @@ static void test_connect_tcp(void **state) {
         loop_done(&loop);
 }
 
+static void release_on_data(void *arg, const uint8_t *data, size_t n) {
+        struct end *e = arg;
+        e_data(e, data, n);
+        e->n_drain = stream_fd_release(STEAL(e->s)); /* it has no other use here */
+}
+
+/* The descriptor outlives the stream, also from inside one of its callbacks, and is good for another. */
+static void test_released(void **state) {
+        (void) state;
+        static const struct stream_handler releasing = { release_on_data, e_eof, NULL, e_error };
+        uv_loop_t loop;
+        uv_loop_init(&loop);
+        int p[2];
+        assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, p), 0);
+        struct end e;
+        end_init(&e, &loop, p[0]);
+        stream_set_handler(e.s, &releasing, &e);
+        stream_read_start(e.s);
+        assert_int_equal(write(p[1], "one", 3), 3);
+        RUN_UNTIL(&loop, !e.s);
+        assert_int_equal(e.n_drain, p[0]);
+        assert_int_equal(e.in.len, 3);
+        assert_int_equal(write(p[1], "two", 3), 3);
+        run_pending(&loop);
+        assert_int_equal(e.n_data, 1);
+        buf_done(&e.in);
+
+        end_init(&e, &loop, p[0]);
+        stream_read_start(e.s);
+        RUN_UNTIL(&loop, e.in.len == 3);
+        assert_int_equal(stream_write(e.s, "three", 5), 0);
+        char b[8];
+        assert_int_equal(read(p[1], b, sizeof b), 5);
+        stream_close(e.s);
+        buf_done(&e.in);
+        close(p[1]);
+        loop_done(&loop);
+}
+
 static void test_unix_listen_connect(void **state) {
         (void) state;
         uv_loop_t loop;
@@ -695,6 +734,7 @@ int main(void) {
                 cmocka_unit_test(test_paused_hangup_is_quiet),
                 cmocka_unit_test(test_urgent_data_is_quiet),
                 cmocka_unit_test(test_close_in_callbacks),
+                cmocka_unit_test(test_released),
                 cmocka_unit_test(test_connect_tcp),
                 cmocka_unit_test(test_unix_listen_connect),
                 cmocka_unit_test(test_unix_backlog_full),

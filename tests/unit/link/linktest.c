@@ -56,6 +56,12 @@ static void side_close(void *arg, int err, const char *why) {
         snprintf(side->why, sizeof(side->why), "%s", why);
 }
 
+static void side_parted(void *arg, struct stream *transport) {
+        struct lt_side *side = arg;
+        assert_null(side->parted);
+        side->parted = transport;
+}
+
 static void guest_open(void *arg, struct link *l, int32_t id, const char *authority) {
         struct lt_side *g = arg;
         snprintf(g->authority, sizeof(g->authority), "%s", authority);
@@ -79,6 +85,7 @@ static const struct link_handler side_handler = {
         .on_ready = side_ready,
         .on_open = guest_open,
         .on_close = side_close,
+        .on_parted = side_parted,
 };
 
 static void tick(uv_timer_t *timer) {
@@ -121,6 +128,7 @@ void lt_pair(struct lt *t) {
 void lt_done(struct lt *t) {
         link_free(t->host.l);
         link_free(t->guest.l);
+        stream_close(t->guest.parted);
         uv_close((uv_handle_t *) &t->timer, NULL);
         uv_run(&t->loop, UV_RUN_DEFAULT);
         assert_int_equal(uv_loop_close(&t->loop), 0);

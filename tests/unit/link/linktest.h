@@ -33,6 +33,7 @@ struct lt_end {
 struct lt_side {
         struct link *l;
         bool ready, closed;
+        struct stream *parted; /* guest: the transport, given back */
         int err;
         char why[128];
         /* guest */
