@@ -73,22 +73,6 @@ static int read_policy(const json_t *body, json_t **ret, struct error *err) {
         return r;
 }
 
-struct changed {
-        struct api_req *r;
-        struct sandbox *s;
-};
-
-static void on_changed(void *arg, int err, const struct error *e) {
-        struct changed *c = arg;
-        if (err < 0)
-                api_error_err(c->r, code_of(err), e);
-        else
-                reply(c->r, c->s);
-        sandbox_unref(c->s);
-        api_req_unref(c->r);
-        free(c);
-}
-
 static void put(struct api_req *r) {
         _cleanup_json_ json_t *policy = NULL;
         struct error e = ERROR_INIT;
@@ -105,18 +89,11 @@ static void put(struct api_req *r) {
                 api_error(r, API_SANDBOX_NOT_RUNNING, "the sandbox is being deleted");
                 return;
         }
-        struct changed *c = calloc(1, sizeof *c);
-        if (!c) {
-                api_error(r, API_INTERNAL, "out of memory");
-                return;
-        }
-        *c = (struct changed){ .r = api_req_ref(r), .s = sandbox_ref(s) };
-        int rc = egress_set_policy(r->app, s, policy, on_changed, c, &e);
+        struct api_changed *c = api_changed_new(r, s, reply, code_of);
+        int rc = c ? egress_set_policy(r->app, s, policy, api_changed_durable, c, &e) : 0;
         if (rc < 0) {
                 api_error_err(r, code_of(rc), &e);
-                sandbox_unref(c->s);
-                api_req_unref(c->r);
-                free(c);
+                api_changed_free(c);
         }
 }
 

@@ -16,14 +16,12 @@
 static int read_params(const json_t *b, struct sandbox_publish_params *p, char ref[TEMPLATE_REF_SIZE], const char **checkpoint,
                        struct error *err) {
         static const char *const keys[] = { "name", "tag", "kind", "checkpoint", NULL };
-        const char *name = NULL, *tag = TEMPLATE_TAG_DEFAULT, *kind = "disk";
+        const char *kind = "disk";
         if (!b)
                 return error_set(err, -EINVAL, "a body with \"name\" is needed");
         int r = json_only_keys(b, keys, err);
         if (r >= 0)
-                r = json_read_str(b, "name", true, TEMPLATE_NAME_MAX, &name, err);
-        if (r >= 0)
-                r = json_read_str(b, "tag", false, TEMPLATE_NAME_MAX, &tag, err);
+                r = api_template_ref(b, ref, err);
         if (r >= 0)
                 r = json_read_str(b, "kind", false, 15, &kind, err);
         if (r >= 0)
@@ -34,7 +32,7 @@ static int read_params(const json_t *b, struct sandbox_publish_params *p, char r
                 return error_set(err, -EINVAL, "\"kind\" is disk or full");
         p->ref = ref;
         p->full = str_eq(kind, "full");
-        return template_ref_make(name, tag, ref, err);
+        return 0;
 }
 
 static void begin(struct api_req *r, struct sandbox *s, struct sandbox_publish_params *p) {

@@ -245,20 +245,8 @@ static void get(struct api_req *r) {
         api_reply(r, 200, sandbox_to_json(s, true));
 }
 
-struct changed {
-        struct api_req *r;
-        struct sandbox *s;
-};
-
-static void on_changed(void *arg, int err, const struct error *e) {
-        struct changed *c = arg;
-        if (err < 0)
-                api_error_err(c->r, api_code_from_errno(err), e);
-        else
-                api_reply(c->r, 200, sandbox_to_json(c->s, true));
-        sandbox_unref(c->s);
-        api_req_unref(c->r);
-        free(c);
+static void reply_changed(struct api_req *r, const struct sandbox *s) {
+        api_reply(r, 200, sandbox_to_json(s, true));
 }
 
 static void patch(struct api_req *r) {
@@ -279,23 +267,18 @@ static void patch(struct api_req *r) {
                 api_error(r, API_SANDBOX_NOT_RUNNING, "the sandbox is being deleted");
                 return;
         }
-        struct changed *c = calloc(1, sizeof *c);
-        if (!c) {
-                api_error(r, API_INTERNAL, "out of memory");
+        struct api_changed *c = api_changed_new(r, s, reply_changed, api_code_from_errno);
+        if (!c)
                 return;
-        }
-        *c = (struct changed){ .r = api_req_ref(r), .s = sandbox_ref(s) };
         int rc = 0;
         if (ttl != UINT64_MAX) /* the row is written once, below */
                 rc = sandbox_set_ttl(r->app, s, ttl, NULL, NULL, &e);
         rules.ttl_s = s->rules.ttl_s;
         if (rc >= 0)
-                rc = sandbox_set_rules(r->app, s, &rules, on_changed, c);
+                rc = sandbox_set_rules(r->app, s, &rules, api_changed_durable, c);
         if (rc < 0) {
                 api_error(r, api_code_from_errno(rc), "%s", e.msg[0] ? e.msg : "could not store the change");
-                sandbox_unref(c->s);
-                api_req_unref(c->r);
-                free(c);
+                api_changed_free(c);
         }
 }
 

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api_named.h"
 #include "api_wait.h"
 #include "app.h"
 #include "base/buf.h"
@@ -114,15 +115,12 @@ static void on_tagged(void *arg, int err, const struct error *e) {
 
 static void add_tag(struct api_req *r) {
         static const char *const keys[] = { "name", "tag", NULL };
-        const char *name = NULL, *tag = TEMPLATE_TAG_DEFAULT;
         char ref[TEMPLATE_REF_SIZE];
         struct error e = ERROR_INIT;
         struct tmpl *t = find(r);
         if (!t)
                 return;
-        if (!r->body || json_only_keys(r->body, keys, &e) < 0 ||
-            json_read_str(r->body, "name", true, TEMPLATE_NAME_MAX, &name, &e) < 0 ||
-            json_read_str(r->body, "tag", false, TEMPLATE_NAME_MAX, &tag, &e) < 0 || template_ref_make(name, tag, ref, &e) < 0) {
+        if (!r->body || json_only_keys(r->body, keys, &e) < 0 || api_template_ref(r->body, ref, &e) < 0) {
                 api_error(r, API_INVALID_ARGUMENT, "%s", e.msg[0] ? e.msg : "a body with \"name\" is needed");
                 return;
         }
@@ -197,15 +195,13 @@ static int read_build(const json_t *b, struct template_build_params *p, char ref
                       struct error *err) {
         static const char *const keys[] = { "name",    "tag",       "source", "packages",  "suite",
                                             "disk_mb", "memory_mb", "cpus",   "timeout_s", "checkpoint_every_s", "checkpoint_keep", NULL };
-        const char *name = NULL, *tag = TEMPLATE_TAG_DEFAULT, *source = "packages";
+        const char *source = "packages";
         uint64_t disk = 0, memory = 0, cpus = 0;
         if (!b)
                 return error_set(err, -EINVAL, "a body with \"name\" is needed");
         int rc = json_only_keys(b, keys, err);
         if (rc >= 0)
-                rc = json_read_str(b, "name", true, TEMPLATE_NAME_MAX, &name, err);
-        if (rc >= 0)
-                rc = json_read_str(b, "tag", false, TEMPLATE_NAME_MAX, &tag, err);
+                rc = api_template_ref(b, ref, err);
         if (rc >= 0)
                 rc = json_read_str(b, "source", false, 16, &source, err);
         if (rc >= 0)
@@ -223,8 +219,6 @@ static int read_build(const json_t *b, struct template_build_params *p, char ref
                 rc = sandbox_rules_read_checkpoints(b, &rules, err);
         if (rc >= 0)
                 rc = read_packages(b, packages, err);
-        if (rc >= 0)
-                rc = template_ref_make(name, tag, ref, err);
         if (rc >= 0 && !str_eq(source, "packages"))
                 rc = error_set(err, -EINVAL, "\"source\" must be \"packages\"; an archive goes to /v1/templates/import");
         p->source = "packages";

@@ -26,30 +26,23 @@
 #include "base/id.h"
 #include "base/log.h"
 #include "base/str.h"
-#include "io/http_client.h"
+#include "peers/agent_attach.h"
 #include "peers/agent_call.h"
-#include "proxy/dial.h"
 #include "proxy/proxy.h"
 #include "sandbox/sandbox.h"
 #include "timer.h"
 #include "wire/attach.h"
 
-#define REFUSAL_MAX 4096
 #define UPGRADE_TIMEOUT_MS AGENT_TIMEOUT_MS
 
 struct attach {
         struct app *app;
         struct api_req *r; /* until the client's upgrade is answered */
         char sandbox_id[ID_SIZE];
-        char token[SANDBOX_TOKEN_LEN + 1];
-        char target[128];
         enum attach_protocol protocol;
         /* getting there */
-        struct dial *dial;
-        struct http_call *call;
+        struct agent_attach *way;
         struct timer *timer;
-        int status;
-        struct buf refusal;
         /* frames */
         struct stream *agent;
         struct attach_client *client;
@@ -75,16 +68,13 @@ static void attach_free(struct attach *a) {
         struct stream *agent = STEAL(a->agent);
         struct attach_client *client = STEAL(a->client);
         timer_cancel(a->timer);
-        dial_cancel(a->dial);
-        http_call_free(a->call);
+        agent_attach_cancel(a->way);
         if (a->app->stopping)
                 stream_abort(agent);
         else
                 stream_close(agent);
         attach_client_free(client);
-        buf_done(&a->refusal);
         buf_done(&a->from_agent.in);
-        explicit_bzero(a->token, sizeof a->token);
         if (a->r)
                 api_req_unref(a->r);
         free(a);
@@ -233,58 +223,33 @@ static void join(struct attach *a) {
         stream_read_start(a->agent);
 }
 
-static void on_head(void *arg, const struct http1_head *h) {
+static void on_upgraded(void *arg, struct stream *s) {
         struct attach *a = arg;
-        a->status = h->status;
+        a->way = NULL;
+        a->agent = s;
         sandbox_heard(a->app, sandbox_find(a->app, a->sandbox_id), true);
-        if (h->status != 101)
-                return;
-        a->agent = http_call_upgrade(a->call);
-        http_call_free(STEAL(a->call));
-        if (!a->agent)
-                refuse(a, API_GUEST_PROTOCOL, "the agent's upgrade failed");
-        else
-                join(a);
+        join(a);
 }
 
-static void on_body(void *arg, const uint8_t *data, size_t n) {
+static void on_refused(void *arg, int status, const char *body, size_t n) {
         struct attach *a = arg;
-        (void) buf_append(&a->refusal, data, n); /* what is too long is cut */
-}
-
-static void on_end(void *arg) {
-        struct attach *a = arg;
+        a->way = NULL;
         a->r->on_gone = NULL;
-        if (a->status >= 400)
-                agent_refused(a->r, a->status, (const char *) buf_data(&a->refusal), a->refusal.len);
+        sandbox_heard(a->app, sandbox_find(a->app, a->sandbox_id), true);
+        if (status >= 400)
+                agent_refused(a->r, status, body, n);
         else
                 api_error(a->r, API_GUEST_PROTOCOL, "the agent did not upgrade");
         attach_free(a);
 }
 
-static void on_call_error(void *arg, int err) {
-        (void) err;
-        refuse(arg, API_GUEST_UNREACHABLE, "the stream to the sandbox was lost");
-}
-
-static const struct http_call_ops call_ops = {
-        .on_head = on_head, .on_body = on_body, .on_end = on_end, .on_error = on_call_error };
-
-static void on_dialed(void *arg, int err, struct stream *s) {
+static void on_lost(void *arg, int err, const char *why) {
         struct attach *a = arg;
-        struct error e = ERROR_INIT;
-        a->dial = NULL;
-        if (err < 0) {
-                refuse(a, err == -ETIMEDOUT ? API_GUEST_TIMEOUT : API_GUEST_UNREACHABLE, "the sandbox's agent cannot be reached");
-                return;
-        }
-        const struct http_header h[] = { { "Host", "agent" },
-                                         { "Connection", "Upgrade" },
-                                         { "Upgrade", ATTACH_UPGRADE },
-                                         { "X-Access-Token", a->token } };
-        if (http_call_new(a->app->loop, s, "GET", a->target, h, ARRAY_SIZE(h), 0, &call_ops, a, &a->call, &e) < 0)
-                refuse(a, API_INTERNAL, e.msg);
+        a->way = NULL;
+        refuse(a, err == -ETIMEDOUT ? API_GUEST_TIMEOUT : err == -ENOMEM ? API_INTERNAL : API_GUEST_UNREACHABLE, why);
 }
+
+static const struct agent_attach_ops attach_ops = { .upgraded = on_upgraded, .refused = on_refused, .lost = on_lost };
 
 static void on_timeout(void *arg) {
         struct attach *a = arg;
@@ -341,15 +306,11 @@ void attach_handler(struct api_req *r) {
         a->app->attaches = a;
         a->r = api_req_ref(r);
         a->protocol = protocol;
-        a->refusal = BUF_INIT(REFUSAL_MAX);
         (void) str_copy(a->sandbox_id, sizeof a->sandbox_id, s->id);
-        (void) str_copy(a->token, sizeof a->token, s->token);
-        (void) snprintf(a->target, sizeof a->target, "/cspace/v1/processes/%s/attach?offset=%llu", r->params[1],
-                        (unsigned long long) offset);
         r->on_gone = on_gone;
         r->gone_arg = a;
         a->timer = timer_start(a->app->loop, UPGRADE_TIMEOUT_MS, on_timeout, a);
-        if (proxy_dial(a->app->proxy, s->id, AGENT_PORT, on_dialed, a, &a->dial, &e) < 0)
+        if (agent_attach_start(a->app, s->id, r->params[1], offset, s->token, &attach_ops, a, &a->way, &e) < 0)
                 refuse(a, API_GUEST_UNREACHABLE, e.msg);
 }
 

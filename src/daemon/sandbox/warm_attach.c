@@ -2,27 +2,18 @@
 #include "warm_attach.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "app.h"
 #include "base/cleanup.h"
-#include "base/id.h"
-#include "base/str.h"
-#include "io/http_client.h"
-#include "proxy/dial.h"
-#include "proxy/proxy.h"
-#include "sandbox.h"
+#include "io/stream.h"
+#include "peers/agent_attach.h"
 #include "timer.h"
 #include "wire/attach.h"
 
 struct warm_attach {
         struct app *app;
-        char target[128];
-        char token[SANDBOX_TOKEN_LEN + 1];
-        struct dial *dial;
-        struct http_call *call;
+        struct agent_attach *way;
         struct stream *agent;
         struct attach_reader in;
         struct timer *timer;
@@ -34,11 +25,9 @@ void warm_attach_cancel(struct warm_attach *a) {
         if (!a)
                 return;
         timer_cancel(a->timer);
-        dial_cancel(a->dial);
-        http_call_free(a->call);
+        agent_attach_cancel(a->way);
         stream_abort(a->agent);
         buf_done(&a->in.in);
-        explicit_bzero(a->token, sizeof a->token);
         free(a);
 }
 
@@ -96,13 +85,11 @@ static void on_error(void *arg, int err) {
 
 static const struct stream_handler agent_handler = { .on_data = on_data, .on_eof = on_eof, .on_error = on_error };
 
-static void on_head(void *arg, const struct http1_head *h) {
+static void on_upgraded(void *arg, struct stream *s) {
         struct warm_attach *a = arg;
-        if (h->status != 101)
-                return;
-        a->agent = http_call_upgrade(a->call);
-        http_call_free(STEAL(a->call));
-        if (!a->agent || send_frame(a, ATTACH_STDIN, "warm\n", 5) < 0 || send_frame(a, ATTACH_STDIN_EOF, NULL, 0) < 0) {
+        a->way = NULL;
+        a->agent = s;
+        if (send_frame(a, ATTACH_STDIN, "warm\n", 5) < 0 || send_frame(a, ATTACH_STDIN_EOF, NULL, 0) < 0) {
                 over(a, -ECONNRESET, "the stream to the agent was lost");
                 return;
         }
@@ -110,34 +97,22 @@ static void on_head(void *arg, const struct http1_head *h) {
         stream_read_start(a->agent);
 }
 
-static void on_body(void *arg, const uint8_t *data, size_t n) {
-        (void) arg;
-        (void) data;
-        (void) n;
-}
-
-static void on_refused(void *arg) {
-        over(arg, -EPROTO, "the agent did not upgrade");
-}
-
-static const struct http_call_ops call_ops = { .on_head = on_head, .on_body = on_body, .on_end = on_refused, .on_error = on_error };
-
-static void on_dialed(void *arg, int err, struct stream *s) {
+static void on_refused(void *arg, int status, const char *body, size_t n) {
         struct warm_attach *a = arg;
-        struct error e = ERROR_INIT;
-        a->dial = NULL;
-        if (err < 0) {
-                over(a, err, "the agent cannot be reached");
-                return;
-        }
-        const struct http_header h[] = { { "Host", "agent" },
-                                         { "Connection", "Upgrade" },
-                                         { "Upgrade", ATTACH_UPGRADE },
-                                         { "X-Access-Token", a->token } };
-        int r = http_call_new(a->app->loop, s, "GET", a->target, h, ARRAY_SIZE(h), 0, &call_ops, a, &a->call, &e);
-        if (r < 0)
-                over(a, r, e.msg);
+        (void) status;
+        (void) body;
+        (void) n;
+        a->way = NULL;
+        over(a, -EPROTO, "the agent did not upgrade");
 }
+
+static void on_lost(void *arg, int err, const char *why) {
+        struct warm_attach *a = arg;
+        a->way = NULL;
+        over(a, err, why);
+}
+
+static const struct agent_attach_ops attach_ops = { .upgraded = on_upgraded, .refused = on_refused, .lost = on_lost };
 
 static void on_timeout(void *arg) {
         struct warm_attach *a = arg;
@@ -151,10 +126,8 @@ int warm_attach_start(struct app *app, const char *id, const char *process, cons
         if (!a)
                 return error_set(err, -ENOMEM, "out of memory");
         *a = (struct warm_attach){ .app = app, .cb = cb, .arg = arg, .in.in = BUF_INIT(ATTACH_PAYLOAD_MAX + 2 * ATTACH_HEAD) };
-        (void) snprintf(a->target, sizeof a->target, "/cspace/v1/processes/%s/attach?offset=0", process);
-        (void) str_copy(a->token, sizeof a->token, token);
         a->timer = timer_start(app->loop, timeout_ms, on_timeout, a);
-        int r = a->timer ? proxy_dial(app->proxy, id, AGENT_PORT, on_dialed, a, &a->dial, err)
+        int r = a->timer ? agent_attach_start(app, id, process, 0, token, &attach_ops, a, &a->way, err)
                          : error_set(err, -ENOMEM, "out of memory");
         if (r < 0) {
                 warm_attach_cancel(a);

@@ -360,26 +360,31 @@ static void on_committed(void *arg, int err, const struct error *e, struct ipc_p
         clear(m);
 }
 
-static void on_snapshot(void *arg, int err, const struct error *e, struct ipc_packet *p) {
-        (void) p;
-        struct making *m = arg;
+/* COMMIT and FREEZE have the same members. */
+static void store(struct making *m, enum stage stage, uint16_t type) {
         struct error own = ERROR_INIT;
-        if (!went_well(m, err, e))
-                return;
-        set_stage(m, COMMIT);
         struct ipc_variant_commit c = { 0 };
         uint8_t body[sizeof c + 64];
         size_t n = 0;
+        set_stage(m, stage);
         (void) str_copy(c.id, sizeof c.id, m->id);
         (void) str_copy(c.digest, sizeof c.digest, m->v->digest);
         (void) str_copy(c.variant, sizeof c.variant, m->v->name);
+        _Static_assert(sizeof(struct ipc_variant_commit) == sizeof(struct ipc_variant_freeze), "the same members");
         int r = ipc_variant_commit_encode(&c, body, sizeof body, &n);
         if (r >= 0)
-                r = rootd_call(m->app->rootd, IPC_VARIANT_COMMIT, body, n, NULL, 0, COMMIT_TIMEOUT_MS, on_committed, m, &own);
+                r = rootd_call(m->app->rootd, type, body, n, NULL, 0, COMMIT_TIMEOUT_MS, on_committed, m, &own);
         if (r < 0)
                 fail(m, r, own.msg);
         else
                 m->asked = true;
+}
+
+static void on_snapshot(void *arg, int err, const struct error *e, struct ipc_packet *p) {
+        (void) p;
+        struct making *m = arg;
+        if (went_well(m, err, e))
+                store(m, COMMIT, IPC_VARIANT_COMMIT);
 }
 
 static void on_parked(void *arg, int err, const struct error *e, struct ipc_packet *p) {
@@ -394,20 +399,7 @@ static void on_parked(void *arg, int err, const struct error *e, struct ipc_pack
                         fail(m, err, own.msg);
                 return;
         }
-        set_stage(m, FREEZE);
-        struct ipc_variant_freeze f = { 0 };
-        uint8_t body[sizeof f + 64];
-        size_t n = 0;
-        (void) str_copy(f.id, sizeof f.id, m->id);
-        (void) str_copy(f.digest, sizeof f.digest, m->v->digest);
-        (void) str_copy(f.variant, sizeof f.variant, m->v->name);
-        int r = ipc_variant_freeze_encode(&f, body, sizeof body, &n);
-        if (r >= 0)
-                r = rootd_call(m->app->rootd, IPC_VARIANT_FREEZE, body, n, NULL, 0, COMMIT_TIMEOUT_MS, on_committed, m, &own);
-        if (r < 0)
-                fail(m, r, own.msg);
-        else
-                m->asked = true;
+        store(m, FREEZE, IPC_VARIANT_FREEZE);
 }
 
 static void on_warm_step(void *arg, const char *what, unsigned at, unsigned of) {
