@@ -41,6 +41,8 @@ struct ctl {
         uv_timer_t names_timer; /* keeps the tables of names apart */
         unsigned n_open;
         int fd;
+        void (*first)(void *arg); /* NULL once called */
+        void *first_arg;
         size_t n_clients;
         LIST_HEAD(, client) clients;
         struct client *main_client;
@@ -203,6 +205,9 @@ static void on_config(struct client *cl, struct ipc_packet *p) {
                 refuse(cl->conn, p, -EIO, "the answer cannot be written");
         else
                 (void) ipc_conn_reply(cl->conn, p, body, n, NULL, 0);
+        void (*first)(void *arg) = STEAL(c->first);
+        if (first)
+                first(c->first_arg);
         schedule(c);
 }
 
@@ -308,7 +313,7 @@ static void on_closed(uv_handle_t *h) {
                 free(c);
 }
 
-int ctl_new(struct gateway *gw, int listen_fd, struct ctl **ret, struct error *err) {
+int ctl_new(struct gateway *gw, int listen_fd, void (*first)(void *arg), void *arg, struct ctl **ret, struct error *err) {
         struct ctl *c = calloc(1, sizeof *c);
         int r = c ? uv_poll_init(gw->loop, &c->poll, listen_fd) : -ENOMEM;
         if (r < 0) {
@@ -317,6 +322,8 @@ int ctl_new(struct gateway *gw, int listen_fd, struct ctl **ret, struct error *e
                 return error_errno(err, r, "ctl.sock");
         }
         c->gw = gw;
+        c->first = first;
+        c->first_arg = arg;
         c->fd = listen_fd;
         (void) uv_timer_init(gw->loop, &c->timer);
         (void) uv_timer_init(gw->loop, &c->names_timer);

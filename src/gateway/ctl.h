@@ -12,5 +12,6 @@
 #define CTL_ANSWER_MS 30000     /* a batch that is not acknowledged by then is sent again */
 
 struct ctl;
-int ctl_new(struct gateway *gw, int listen_fd, struct ctl **ret, struct error *err); /* takes listen_fd */
+/* Takes listen_fd. first: when the first configuration is in force. */
+int ctl_new(struct gateway *gw, int listen_fd, void (*first)(void *arg), void *arg, struct ctl **ret, struct error *err);
 void ctl_free(struct ctl *c); /* NULL is fine */

@@ -2,8 +2,9 @@
 #pragma once
 
 /*
- * One gateway: what all connections of the sandbox share. Before the first configuration everything
- * is refused.
+ * One gateway: what all connections of the sandbox share. It is started by the sandbox's first packet, which waits in a socket:
+ * nothing is read from there before the first configuration. Should that not come in GATEWAY_PATIENCE_MS, everything
+ * is refused until it does.
  */
 
 #include <openssl/ssl.h>
@@ -19,6 +20,7 @@
 #include "resolve.h"
 #include "trust.h"
 
+#define GATEWAY_PATIENCE_MS 3000     /* below the 5 s after which resolvers ask again */
 #define GATEWAY_CONNECTIONS_MAX 4096 /* of one sandbox; a policy may say less */
 
 struct audit_queue;

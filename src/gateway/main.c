@@ -67,22 +67,42 @@ static int warm_up(struct error *err) {
 struct parts {
         struct gateway gw;
         struct ctl *ctl;
+        uv_timer_t patience;
+        bool hears;
         struct dns_io *dns;
         struct acceptor *acceptor;
+        struct error failed; /* it could not begin to hear */
 };
+
+static void hear(void *arg) {
+        struct parts *p = arg;
+        if (p->hears)
+                return;
+        p->hears = true;
+        (void) uv_timer_stop(&p->patience);
+        int r = dns_io_new(&p->gw, GATEWAY_FD_DNS_UDP, GATEWAY_FD_DNS_TCP, &p->dns, &p->failed);
+        if (r == 0)
+                r = acceptor_new(&p->gw, GATEWAY_FD_TCP, &p->acceptor, &p->failed);
+        if (r < 0)
+                uv_stop(p->gw.loop);
+}
+
+static void on_patience(uv_timer_t *t) {
+        log_warn("there is no configuration after %d ms: everything is refused until it comes", GATEWAY_PATIENCE_MS);
+        hear(t->data);
+}
 
 static int begin(struct parts *p, uv_loop_t *loop, const struct options *o, struct error *err) {
         int r = gateway_init(&p->gw, loop, &o->gateway, err);
         if (o->trust_fd)
                 (void) close(GATEWAY_FD_TRUST);
         if (r == 0)
-                r = ctl_new(&p->gw, GATEWAY_FD_CTL, &p->ctl, err);
-        if (r == 0)
-                r = dns_io_new(&p->gw, GATEWAY_FD_DNS_UDP, GATEWAY_FD_DNS_TCP, &p->dns, err);
-        if (r == 0)
-                r = acceptor_new(&p->gw, GATEWAY_FD_TCP, &p->acceptor, err);
+                r = ctl_new(&p->gw, GATEWAY_FD_CTL, hear, p, &p->ctl, err);
         if (r == 0)
                 r = confine(err);
+        (void) uv_timer_init(loop, &p->patience);
+        p->patience.data = p;
+        (void) uv_timer_start(&p->patience, on_patience, GATEWAY_PATIENCE_MS, 0);
         return r;
 }
 
@@ -105,10 +125,13 @@ static int run(const struct options *o, struct error *err) {
         ctl_free(p.ctl);
         gateway_done(&p.gw);
         uv_close((uv_handle_t *) &term, NULL);
+        uv_close((uv_handle_t *) &p.patience, NULL);
         uv_run(&loop, UV_RUN_DEFAULT);
         gateway_free(&p.gw);
         (void) uv_loop_close(&loop);
-        return 0;
+        if (p.failed.code < 0)
+                *err = p.failed;
+        return p.failed.code;
 }
 
 int main(int argc, char **argv) {

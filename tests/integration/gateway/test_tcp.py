@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Connections that nobody looks into, addresses, and what happens to open ones when the policy changes."""
 import os
+import select
 import socket
 import threading
 import time
@@ -227,8 +228,22 @@ def test_spoofed_source(gw):
 # ---- before and after a policy
 
 
+def test_first_packets_wait_for_the_policy(raw_gateway):
+    """What came before the first configuration is judged by it, and by nothing else."""
+    question = bytes.fromhex('123401000001000000000000') + b'\3web\4test\0' + bytes.fromhex('00010001')
+    udp, dns = raw_gateway.lab.guest_socket(socket.SOCK_DGRAM), raw_gateway.lab.guest_connect(('8.8.8.8', 53))
+    udp.sendto(question, ('8.8.8.8', 53))
+    dns.sendall(len(question).to_bytes(2, 'big') + question)
+    tcp = raw_gateway.lab.guest_connect((WEB, 443))
+    assert select.select([udp, dns, tcp], [], [], 0.3)[0] == []
+    raw_gateway.configure(RULES)
+    assert udp.recv(512)[3] & 15 == 0 and dns.recv(512)[5] & 15 == 0
+    assert read_all(tcp) == (b'', True)
+    assert raw_gateway.record(kind='connect', host=WEB)['reason'] == 'address_literal'
+
+
 def test_unconfigured(raw_gateway):
-    """XC20: nothing before the first configuration."""
+    """XC20: nothing before the first configuration. It is waited for, but not for ever."""
     assert refused(raw_gateway, '198.18.1.0', 80)
     r = raw_gateway.lab.guest('getent', 'ahostsv4', 'web.test')
     assert r.returncode != 0
