@@ -97,6 +97,8 @@ static void print_egress(const json_t *s, const json_t *usage) {
                 output_fieldf("Reaches:", "what its policy of %lld rule%s allows", (long long) rules, str_s((uint64_t) rules));
         if (*member_str(e, "reason"))
                 output_fieldf("Gateway:", "%s: %s", member_str(e, "state"), member_str(e, "reason"));
+        else if (str_eq(member_str(e, "state"), "idle"))
+                output_field("Gateway:", "idle, starts with the first packet");
         else if (!str_eq(member_str(e, "state"), "off"))
                 output_field("Gateway:", member_str(e, "state"));
         if (!json_is_object(now))

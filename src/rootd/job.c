@@ -12,6 +12,9 @@
 
 #include "base/fd.h"
 #include "rootd/confine.h"
+#include "rootd/egress.h"
+#include "rootd/placement.h"
+#include "rootd/pool.h"
 #include "rootd/watch.h"
 
 struct job {
@@ -35,12 +38,22 @@ static void on_exit_of_job(struct proc *p) {
         done(arg, e.code < 0 ? &e : NULL);
 }
 
+/* A job may take longer than a gateway lives, or its VM: the sockets of neither are to be there for longer. */
+static void close_copies(const struct rootd *r) {
+        for (const struct placement *p = r->placements; p; p = p->next) {
+                place_close_copies(p);
+                egress_close_copies(p);
+        }
+        pool_close_copies(r->pool);
+}
+
 static _Noreturn void child(struct rootd *r, job_work work, void *arg, int report, pid_t parent) {
         struct error e = ERROR_INIT;
         confine_signals();
         (void) prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
         if (getppid() != parent)
                 _exit(1);
+        close_copies(r);
         int res = work(r, arg, &e);
         if (res < 0 && e.code == 0)
                 e.code = res;

@@ -16,7 +16,6 @@
 
 #include "base/fd.h"
 #include "rootd/confine.h"
-#include "rootd/egress.h"
 #include "rootd/net.h"
 
 #define HIGH_FD 100 /* received descriptors wait above the numbers they will have */
@@ -81,7 +80,7 @@ static int prepare_vm(int ret_fds[LAUNCH_READY_FDS], struct error *err) {
         ret_fds[1] = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
         if (ret_fds[1] < 0)
                 return error_errno(err, errno, "cannot open the network namespace");
-        /* Now, so that a connection made before the gateway runs waits in the backlog. */
+        /* What arrives before a gateway runs waits in them, and is what starts it. */
         return net_listen(ret_fds + 2, err);
 }
 
@@ -105,28 +104,6 @@ static int prepare_warden(const struct launch_setup *s, struct error *err) {
                 return error_errno(err, errno, "cannot join the view");
         if (syscall(SYS_move_mount, tree, "", AT_FDCWD, "/sandbox", MOVE_MOUNT_F_EMPTY_PATH) < 0)
                 return error_errno(err, errno, "cannot mount the sandbox's folder");
-        return 0;
-}
-
-/* The sockets stand in the sandbox's namespace, the process in the host's. */
-static int prepare_gateway(const struct launch_setup *s, struct launch_order *own, int own_fds[NET_SOCKETS],
-                           struct error *err) {
-        static const int numbers[NET_SOCKETS] = { GATEWAY_FD_DNS_UDP, GATEWAY_FD_DNS_TCP, GATEWAY_FD_TCP };
-        if (s->netns < 0)
-                return 0;
-        _cleanup_fd_ int home = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
-        if (home < 0)
-                return error_errno(err, errno, "cannot open the network namespace");
-        if (setns(s->netns, CLONE_NEWNET) < 0)
-                return error_errno(err, errno, "cannot join the network namespace");
-        int r = net_listen(own_fds, err);
-        if (r < 0)
-                return r;
-        if (setns(home, CLONE_NEWNET) < 0)
-                return error_errno(err, errno, "cannot leave the network namespace");
-        for (size_t i = 0; i < NET_SOCKETS; i++)
-                own->fds[i] = numbers[i];
-        own->n_fds = NET_SOCKETS;
         return 0;
 }
 
@@ -183,8 +160,8 @@ static int become(const struct launch_setup *s, const struct launch_order *o, in
 
 static _Noreturn void launcher_main(const struct launch_setup *s, int sock) {
         static struct report report;
-        static struct launch_order order, own;
-        int fds[LAUNCH_READY_FDS] = { -EBADF, -EBADF, -EBADF, -EBADF, -EBADF }, got[LAUNCH_FDS_MAX], own_fds[NET_SOCKETS];
+        static struct launch_order order;
+        int fds[LAUNCH_READY_FDS] = { -EBADF, -EBADF, -EBADF, -EBADF, -EBADF }, got[LAUNCH_FDS_MAX];
         int keep[CGROUP_KIND_MAX_ + 5] = { sock, s->netns, s->dir, s->views->plain, s->views->kvm };
         memcpy(keep + 5, s->cgroups->base, sizeof s->cgroups->base);
         confine_signals();
@@ -193,7 +170,7 @@ static _Noreturn void launcher_main(const struct launch_setup *s, int sock) {
         if (r == 0)
                 r = s->kind == LAUNCH_VM       ? prepare_vm(fds, &report.error)
                     : s->kind == LAUNCH_WARDEN ? prepare_warden(s, &report.error)
-                                               : prepare_gateway(s, &own, own_fds, &report.error);
+                                               : 0;
         report.event = r < 0 ? LAUNCH_ERROR : LAUNCH_READY;
         if (send_packet(sock, &report, sizeof report, fds, r == 0 && s->kind == LAUNCH_VM ? LAUNCH_READY_FDS : 0) < 0 ||
             r < 0)
@@ -205,10 +182,6 @@ static _Noreturn void launcher_main(const struct launch_setup *s, int sock) {
         size_t n_fds = 0;
         if (recv_packet(sock, &order, sizeof order, 0, got, &n_fds) <= 0 || n_fds != order.n_fds)
                 _exit(0); /* rootd went, or gave the slot up */
-        for (uint32_t i = 0; i < own.n_fds && order.n_fds < LAUNCH_FDS_MAX; i++) {
-                got[order.n_fds] = own_fds[i];
-                order.fds[order.n_fds++] = own.fds[i];
-        }
         if (become(s, &order, got, &report.error) < 0) {
                 report.event = LAUNCH_ERROR;
                 (void) send_packet(sock, &report, sizeof report, NULL, 0);

@@ -28,7 +28,7 @@
 enum launch_kind {
         LAUNCH_VM,     /* makes the network namespace; ready comes with tap and namespace */
         LAUNCH_WARDEN, /* joins it; has the sandbox's folder as its working directory */
-        LAUNCH_GATEWAY, /* makes its listening sockets in it, and runs in the host's */
+        LAUNCH_GATEWAY, /* runs in the host's; its sockets come with the order */
 };
 
 /* What a launcher is made with. */
@@ -37,7 +37,7 @@ struct launch_setup {
         const struct cgroups *cgroups;
         const char *leaf;
         const struct views *views;
-        int netns; /* LAUNCH_WARDEN; LAUNCH_GATEWAY: to make the sockets in, -EBADF when they come with the order */
+        int netns; /* LAUNCH_WARDEN */
         int dir;   /* LAUNCH_WARDEN: the sandbox's run folder */
 };
 

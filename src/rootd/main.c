@@ -66,7 +66,7 @@ static int reduce_rights(struct error *err) {
         return 0;
 }
 
-/* Three descriptors a sandbox and eleven a slot: more than the usual soft limit at some hundreds. */
+/* Ten descriptors a sandbox and ten a slot at most: more than the usual soft limit at a hundred. */
 static void raise_file_limit(void) {
         struct rlimit l;
         if (getrlimit(RLIMIT_NOFILE, &l) < 0)

@@ -7,6 +7,8 @@
 #include <net/if.h>
 #include <net/if_arp.h>
 #include <linux/if_tun.h>
+#include <pthread.h>
+#include <sched.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -201,4 +203,48 @@ int net_listen(int ret[NET_SOCKETS], struct error *err) {
         ret[1] = fd_steal(&dns);
         ret[2] = fd_steal(&tcp);
         return 0;
+}
+
+/* ---- in another process's namespace ---------------------------------------------------------- */
+
+struct within {
+        int pidfd;
+        int (*fn)(void *arg);
+        void *arg;
+        int result;
+};
+
+static void *enter(void *arg) {
+        struct within *w = arg;
+        w->result = setns(w->pidfd, CLONE_NEWNET) < 0 ? -errno : w->fn(w->arg);
+        return NULL;
+}
+
+int net_within(int pidfd, int (*fn)(void *arg), void *arg) {
+        struct within w = { .pidfd = pidfd, .fn = fn, .arg = arg };
+        pthread_t thread;
+        int r = pthread_create(&thread, NULL, enter, &w);
+        if (r != 0)
+                return -r;
+        (void) pthread_join(thread, NULL);
+        return w.result;
+}
+
+struct listening {
+        int *ret;
+        struct error *err;
+};
+
+static int listen_there(void *arg) {
+        struct listening *l = arg;
+        return net_listen(l->ret, l->err);
+}
+
+int net_listen_in(int pidfd, int ret[NET_SOCKETS], struct error *err) {
+        struct error e = ERROR_INIT;
+        struct listening l = { ret, &e };
+        int r = net_within(pidfd, listen_there, &l);
+        if (r < 0 && e.code == 0)
+                return error_errno(err, r, "cannot enter the VM's network namespace");
+        return r < 0 ? error_set(err, e.code, "%s", e.msg) : 0;
 }

@@ -5,7 +5,7 @@
  * A sandbox's network namespace: one tap, no route but to the guest, no IPv6, nothing forwarded. All TCP
  * and DNS that the guest sends, wherever to, ends at sockets of the sandbox's gateway (the original
  * destination is SO_ORIGINAL_DST); everything else, and whatever has another source than the guest's,
- * is dropped and counted. Without a gateway connections are refused at once.
+ * is dropped and counted. Without these sockets connections are refused at once.
  */
 
 #include "base/error.h"
@@ -27,3 +27,9 @@ int net_prepare(int *ret_tap, struct error *err);
 /* The gateway's sockets, in the namespace of the calling process: DNS over UDP, DNS over TCP, TCP. */
 #define NET_SOCKETS 3
 int net_listen(int ret[NET_SOCKETS], struct error *err);
+/* The same in the namespace of another process. */
+int net_listen_in(int pidfd, int ret[NET_SOCKETS], struct error *err);
+
+/* Calls fn in the network namespace of another process, by a thread that enters it and ends there, so that nothing of ours ever
+ * has to find back. Gives what fn gives, or a negative errno. */
+int net_within(int pidfd, int (*fn)(void *arg), void *arg);

@@ -2,8 +2,7 @@
 
 /*
  * The kernel's own words (nf_tables over netlink) rather than nft(8): a process for each sandbox and minute would cost more
- * than all else that an idle sandbox costs. A netlink socket belongs to the namespace that it was made in; it is
- * made by a thread that enters the namespace and ends there, so that nothing of ours ever has to find back.
+ * than all else that an idle sandbox costs. A netlink socket belongs to the namespace that it was made in.
  */
 #include "rootd/net_counters.h"
 
@@ -14,8 +13,6 @@
 #include <linux/netfilter/nf_tables.h>
 #include <linux/netfilter/nfnetlink.h>
 #include <linux/netlink.h>
-#include <pthread.h>
-#include <sched.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/time.h>
@@ -24,6 +21,7 @@
 #include "base/cleanup.h"
 #include "base/fd.h"
 #include "base/str.h"
+#include "rootd/net.h"
 
 #define TABLE "cspace"
 #define ANSWER_MAX 16384
@@ -34,26 +32,10 @@
 #define MESSAGE_HEAD sizeof(struct nlmsghdr)
 #define ALIGNED(n) (((size_t) (n) + 3) & ~(size_t) 3)
 
-struct entering {
-        int pidfd, fd; /* fd: the socket, or a negative errno */
-};
-
-static void *make_socket(void *arg) {
-        struct entering *e = arg;
-        e->fd = setns(e->pidfd, CLONE_NEWNET) < 0 ? -errno : socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_NETFILTER);
-        if (e->fd == -1)
-                e->fd = -errno;
-        return NULL;
-}
-
-static int socket_in(int pidfd) {
-        struct entering e = { .pidfd = pidfd, .fd = -EBADF };
-        pthread_t thread;
-        int r = pthread_create(&thread, NULL, make_socket, &e);
-        if (r != 0)
-                return -r;
-        (void) pthread_join(thread, NULL);
-        return e.fd;
+static int make_socket(void *arg) {
+        (void) arg;
+        int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_NETFILTER);
+        return fd < 0 ? -errno : fd;
 }
 
 /* ---- the question ---------------------------------------------------------------------------- */
@@ -159,7 +141,7 @@ static int take_datagram(struct net_counts *c, const uint8_t *at, size_t n) {
 int net_counters(int pidfd, struct net_counts *ret, struct error *err) {
         static uint8_t answer[ANSWER_MAX];
         struct net_counts c = { 0 };
-        _cleanup_fd_ int fd = socket_in(pidfd);
+        _cleanup_fd_ int fd = net_within(pidfd, make_socket, NULL);
         int r = fd < 0 ? fd : ask(fd);
         for (int i = 0; i < ANSWERS_MAX && r == 0; i++) {
                 ssize_t n = recv(fd, answer, sizeof answer, 0);

@@ -105,6 +105,11 @@ static void fail(struct place *f) {
         placement_remove(p, on_undone, x);
 }
 
+void place_close_copies(const struct placement *p) {
+        if (p->place)
+                slot_close_copies(p->place->slot);
+}
+
 void place_abort(struct placement *p) {
         struct place *f = p->place;
         struct error e = ERROR_INIT;
@@ -136,11 +141,11 @@ static void finish(struct place *f) {
                 ticket_send(p->rootd, &f->ticket, body, n);
         fault_point("place:11");
         log_debug("sandbox %s placed in %llu us", p->rec.id, (unsigned long long) m.place_us);
-        int gw = fd_steal(&f->slot->gw), net[NET_SOCKETS];
+        int net[NET_SOCKETS];
         for (size_t i = 0; i < NET_SOCKETS; i++)
                 net[i] = fd_steal(&f->slot->net[i]);
         place_free(f);
-        egress_start(p, gw, net);
+        egress_start(p, net);
         /* One that died in between: its exit was not told while the state was PLACING. */
         if (p->vm.gone)
                 server_exited(p->rootd, p->rec.id, "vm");

@@ -91,12 +91,15 @@ static void on_exit_of(struct proc *proc) {
                 return;
         log_info("sandbox %s: %s (process %d) ended, status %d", p->rec.id, what, proc->pid, proc->status);
         server_exited(p->rootd, p->rec.id, what);
-        if (proc == &p->warden)
+        if (proc == &p->warden) {
                 revive_warden(p);
-        else if (proc == &p->gateway)
+        } else if (proc == &p->gateway) {
                 egress_revive(p);
-        else
+        } else {
                 revive_cancel(p);
+                if (!proc_alive(&p->gateway))
+                        egress_cancel(p); /* its sockets would keep the namespace */
+        }
 }
 
 int placement_watch_warden(struct placement *p, pid_t warden, int pidfd, struct error *err) {
@@ -131,7 +134,8 @@ void placement_adopt(struct placement *p) {
         struct rootd *r = p->rootd;
         struct error e = ERROR_INIT;
         (void) open_log(p, false);
-        (void) open_log(p, true);
+        if (p->rec.gateway_pid)
+                (void) open_log(p, true);
         if (proc_adopt(&p->warden, r->loop, (pid_t) p->rec.warden_pid, p->rec.warden_start, p->rec.warden_uid,
                        on_exit_of, p, &e) < 0) {
                 log_warn("sandbox %s: the warden is gone: %s", p->rec.id, e.msg);

@@ -70,6 +70,8 @@ void revive_cancel(struct placement *p);
 
 /* Gives up the flow of a PLACE (called by placement_remove() alone). */
 void place_abort(struct placement *p);
+/* As egress_close_copies(). */
+void place_close_copies(const struct placement *p);
 
 /* At start: adopts live placements, finishes or undoes the others, sweeps what is nobody's. */
 int reconcile(struct rootd *r, struct error *err);

@@ -68,7 +68,7 @@ void slot_close(struct slot *s) {
                 return;
         launcher_done(&s->vm);
         launcher_done(&s->warden);
-        int *fds[] = { &s->tap, &s->netns, &s->dir, &s->ctl, &s->data, &s->gw, &s->qmp, &s->port, &s->net[0], &s->net[1], &s->net[2] };
+        int *fds[] = { &s->tap, &s->netns, &s->dir, &s->ctl, &s->data, &s->qmp, &s->port, &s->net[0], &s->net[1], &s->net[2] };
         for (size_t i = 0; i < ARRAY_SIZE(fds); i++)
                 *fds[i] = fd_close(*fds[i]);
 }
@@ -85,6 +85,17 @@ int pool_reserve(struct pool *p, unsigned number) {
 void pool_release(struct pool *p, unsigned number) {
         if (number < SLOTS_MAX)
                 p->used[number] = 0;
+}
+
+void slot_close_copies(const struct slot *s) {
+        for (size_t i = 0; s && i < NET_SOCKETS; i++)
+                if (s->net[i] >= 0)
+                        (void) close(s->net[i]);
+}
+
+void pool_close_copies(const struct pool *p) {
+        for (const struct entry *e = p->entries; e; e = e->next)
+                slot_close_copies(&e->slot);
 }
 
 /* Round the ring, so that a uid that was just given back is the last to be given out again. */
@@ -188,8 +199,6 @@ static int make_folder(struct entry *e, struct error *err) {
         if (res == 0)
                 res = slot_socket(s->dir, "data.sock", SOCK_STREAM, 0, r->opt.gid, 0660, &s->data, err);
         if (res == 0)
-                res = slot_socket(s->dir, "gw.sock", SOCK_SEQPACKET, 0, r->opt.gid, 0660, &s->gw, err);
-        if (res == 0)
                 res = slot_socket(s->dir, "qmp.sock", SOCK_STREAM, s->warden_uid, s->warden_uid, 0600,
                                   &s->qmp, err);
         if (res == 0)
@@ -222,7 +231,6 @@ static void give(struct pool *p, struct entry *e) {
                                  .dir = -EBADF,
                                  .ctl = -EBADF,
                                  .data = -EBADF,
-                                 .gw = -EBADF,
                                  .qmp = -EBADF,
                                  .port = -EBADF,
                                  .net = { -EBADF, -EBADF, -EBADF } };
@@ -360,7 +368,7 @@ static bool begin(struct pool *p) {
                 return false;
         struct slot *s = &e->slot;
         s->vm = s->warden = (struct launcher){ .pidfd = -EBADF, .sock = -EBADF };
-        s->tap = s->netns = s->dir = s->ctl = s->data = s->gw = s->qmp = s->port = -EBADF;
+        s->tap = s->netns = s->dir = s->ctl = s->data = s->qmp = s->port = -EBADF;
         s->net[0] = s->net[1] = s->net[2] = -EBADF;
         s->number = SLOTS_MAX;
         e->vm_proc = e->warden_proc = PROC_INIT;

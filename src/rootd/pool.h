@@ -25,7 +25,7 @@ struct slot {
         uid_t warden_uid, vm_uid, gateway_uid;
         struct launcher vm, warden;
         int tap, netns, dir;
-        int ctl, data, gw, qmp, port; /* listening */
+        int ctl, data, qmp, port; /* listening */
         int net[NET_SOCKETS];         /* of the gateway, in the namespace */
 };
 
@@ -49,6 +49,9 @@ void slot_close(struct slot *s);
 int pool_reserve(struct pool *p, unsigned number);
 /* The number may be used again: no process of its uids is alive. */
 void pool_release(struct pool *p, unsigned number);
+/* As egress_close_copies(). */
+void pool_close_copies(const struct pool *p);
+void slot_close_copies(const struct slot *s);
 void slot_name(unsigned number, char out[SLOT_NAME_MAX + 1]);
 
 /* The sockets of a sandbox in its folder; existing ones are replaced. */

@@ -92,6 +92,20 @@ void server_exited(struct rootd *r, const char *id, const char *what) {
                         tell_exited(c, id, what);
 }
 
+static void tell_gateway(struct client *c, const char *id) {
+        struct ipc_gateway m = {};
+        uint8_t body[128];
+        size_t n;
+        if (str_copy(m.id, sizeof m.id, id) == 0 && ipc_gateway_encode(&m, body, sizeof body, &n) == 0)
+                (void) ipc_conn_event(c->conn, IPC_GATEWAY, body, n);
+}
+
+void server_gateway(struct rootd *r, const char *id) {
+        for (struct client *c = r->server ? r->server->clients : NULL; c; c = c->next)
+                if (c->greeted)
+                        tell_gateway(c, id);
+}
+
 bool server_packets(struct rootd *r, const char *id, const struct net_counts *dropped) {
         struct ipc_packets m = { .spoofed = dropped->spoofed, .not_carried = dropped->not_carried, .flooded = dropped->flooded };
         uint8_t body[128];
@@ -104,7 +118,7 @@ bool server_packets(struct rootd *r, const char *id, const struct net_counts *dr
         return told;
 }
 
-/* To a client that was not there when it happened. */
+/* To a client that was not there when it happened. Of gateways also that there is none: it may have known one. */
 static void tell_past_exits(struct client *c) {
         for (const struct placement *p = c->server->rootd->placements; p; p = p->next) {
                 if (p->rec.state != RECORD_LIVE)
@@ -113,6 +127,12 @@ static void tell_past_exits(struct client *c) {
                         tell_exited(c, p->rec.id, "vm");
                 if (p->warden.gone)
                         tell_exited(c, p->rec.id, "warden");
+                if (p->halted)
+                        continue;
+                if (p->gateway.pid && !p->gateway.gone)
+                        tell_gateway(c, p->rec.id);
+                else
+                        tell_exited(c, p->rec.id, "gateway");
         }
 }
 

@@ -31,6 +31,8 @@ void ticket_send(struct rootd *r, const struct ticket *t, const void *body, size
 
 /* To every client that said HELLO; one that says it later is told of all processes that are gone. */
 void server_exited(struct rootd *r, const char *id, const char *what);
+/* The same: a gateway is being started. One that says HELLO later is told of all that are there. */
+void server_gateway(struct rootd *r, const char *id);
 /* False: nobody was there to be told. */
 bool server_packets(struct rootd *r, const char *id, const struct net_counts *dropped);
 

@@ -90,7 +90,7 @@ static void metrics_egress(struct app *app, struct buf *b) {
                 if (s->egress)
                         gateways[egress_state(s)]++;
         metric(b, "cspace_gateways", "gauge", "Gateways of sandboxes by state.");
-        for (enum egress_state e = EGRESS_CONNECTING; e < N_EGRESS_STATES; e++)
+        for (enum egress_state e = EGRESS_IDLE; e < N_EGRESS_STATES; e++)
                 (void) buf_printf(b, "cspace_gateways{state=\"%s\"} %zu\n", egress_state_name(e), gateways[e]);
         metric(b, "cspace_egress_total", "counter", "What sandboxes asked for, by kind and verdict.");
         for (enum audit_kind k = AUDIT_DNS; k < N_AUDIT_KINDS; k++)

@@ -246,7 +246,9 @@ static void on_patience(void *arg) {
 static void on_stored(void *arg, int err, const struct error *why) {
         struct egress_waiter *w = arg;
         struct egress *e = w->egress;
-        if (err < 0 || e->app->stopping || e->state == EGRESS_OFF) {
+        if (err < 0 || e->app->stopping || e->state == EGRESS_OFF || !e->there) {
+                if (err >= 0 && e->state != EGRESS_OFF)
+                        bindings_want_tokens(e->app, e->bindings); /* there when the first request comes */
                 waiter_end(w, err, why);
                 return;
         }
@@ -382,7 +384,7 @@ enum egress_state egress_state(const struct sandbox *s) {
 }
 
 const char *egress_state_name(enum egress_state e) {
-        static const char *const names[N_EGRESS_STATES] = { "off", "connecting", "active", "refused", "away" };
+        static const char *const names[N_EGRESS_STATES] = { "off", "idle", "connecting", "active", "refused", "away" };
         return names[e];
 }
 

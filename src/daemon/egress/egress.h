@@ -3,16 +3,19 @@
 
 /*
  * What a sandbox may reach, and its gateway. The policy, the seed of the sandbox's certificate authority and the table of
- * names lie in a row beside the sandbox's; while it has a placement there is a connection to its gateway, which
- * is given all of that, and again whenever the connection was lost. A gateway lets nothing through before, so nothing
- * waits for it but the answer to a change of the policy.
+ * names lie in a row beside the sandbox's. cspace-rootd starts a gateway when the first packet of a placed sandbox arrives, and says
+ * so; from then on there is a connection to it, by which it is given all of that, and again whenever the connection was
+ * lost. A gateway lets nothing through before, so nothing waits for it but the answer to a change of the policy, and that
+ * only where there is one.
  *
  *              who moves it on, and where to
- * OFF          no placement. CONNECTING by egress_start(); any state comes back here by egress_stop()
+ * OFF          no placement. IDLE by egress_start(), or CONNECTING if there is a gateway already; any state comes back here by egress_stop()
+ * IDLE         no gateway, for there was no packet. CONNECTING by egress_gateway_started()
  * CONNECTING   configuration on its way. ACTIVE, REFUSED, AWAY
- * ACTIVE       the gateway works by `sent`; CONNECTING when it changes, AWAY when the connection is lost
- * REFUSED      the gateway refused what it was given and goes on with what it had, if anything. CONNECTING by a change
- * AWAY         not reachable, tried again. CONNECTING
+ * ACTIVE       the gateway works by `sent`; AWAY when the connection is lost, IDLE by egress_gateway_ended()
+ * REFUSED      the gateway refused what it was given and goes on with what it had, if anything. CONNECTING by a change, IDLE
+ * AWAY         not reachable, tried again; or it ended before it was configured, and the next packet starts another. CONNECTING,
+ *              IDLE
  */
 
 #include <stdbool.h>
@@ -23,7 +26,7 @@
 #include "ipc/messages.h"
 #include "sandbox/sandbox.h"
 
-enum egress_state { EGRESS_OFF, EGRESS_CONNECTING, EGRESS_ACTIVE, EGRESS_REFUSED, EGRESS_AWAY, N_EGRESS_STATES };
+enum egress_state { EGRESS_OFF, EGRESS_IDLE, EGRESS_CONNECTING, EGRESS_ACTIVE, EGRESS_REFUSED, EGRESS_AWAY, N_EGRESS_STATES };
 
 struct app;
 struct db_batch;
@@ -56,7 +59,8 @@ int egress_load(struct app *app, struct error *err); /* after the sandboxes */
 /* It has a placement, or not any more. Both may be called again. */
 void egress_start(struct app *app, struct sandbox *s);
 void egress_stop(struct sandbox *s);
-/* Its gateway ended, and another one is on its way: no waiting. */
+/* cspace-rootd says that its gateway is being started or runs, or that it ended or there is none. */
+void egress_gateway_started(struct app *app, const char *id);
 void egress_gateway_ended(struct sandbox *s);
 
 /* Borrowed array, with placeholders; NULL: none. */
@@ -72,7 +76,7 @@ int egress_set_policy(struct app *app, struct sandbox *s, const json_t *policy, 
 int egress_set_bindings(struct app *app, struct sandbox *s, const json_t *list, egress_cb cb, void *arg, struct error *err);
 /* The secret of a credential is another one: cb as above, when the gateway has it. -ENOENT: the sandbox has no binding for it. */
 int egress_renew(struct app *app, struct sandbox *s, const char *credential, egress_cb cb, void *arg, struct error *err);
-/* It has a gateway, or one on its way, and a binding for the credential. */
+/* It has a placement, so that a gateway may want it at any time, and a binding for the credential. */
 bool egress_needs(const struct sandbox *s, const char *credential);
 /* Its gateway gets the credential as it is now: a new token, or that there is none. One that is away gets it with
  * its configuration. */

@@ -24,7 +24,7 @@ struct egress {
         json_t *bindings;     /* array; NULL: none */
         json_t *applied_bindings;
         json_t *applied;      /* what the gateway acknowledged last; NULL with applied_known: deny all */
-        bool applied_known;
+        bool applied_known;   /* the gateway that there is acknowledged something */
         uint8_t seed[CA_SEED_BYTES];
         json_t *names;        /* NULL: none yet */
         uint64_t generation;  /* of policy */
@@ -33,6 +33,7 @@ struct egress {
         /* the link */
         enum egress_state state;
         char reason[ERROR_MSG_MAX]; /* of REFUSED and AWAY */
+        bool there;           /* a gateway runs, or is on its way */
         struct ipc_conn *conn;
         uint64_t serial;      /* of conn */
         uint64_t sent;        /* generation that is out, or was acknowledged */

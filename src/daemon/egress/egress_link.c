@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * The connection to a gateway. Its socket (gw.sock in the sandbox's folder) is made and kept listening by
- * cspace-rootd, so that connecting succeeds also while a gateway is on its way, and waits in the queue. What comes from
+ * The connection to a gateway. Its socket (gw.sock in the sandbox's folder) is made by cspace-rootd before it says that a gateway
+ * is started, so that connecting succeeds also while that is on its way, and waits in the queue. What comes from
  * there is not trusted beyond its own sandbox: it is bounded, checked where it is read, and given back to nobody but
  * a gateway of the same sandbox.
  */
@@ -29,6 +29,7 @@
 #include "egress_internal.h"
 #include "policies.h"
 #include "policy/binding.h"
+#include "sandbox/sandbox_flow.h"
 #include "store/db.h"
 
 static void try_connect(void *arg);
@@ -401,34 +402,58 @@ static const struct ipc_conn_handler handler = { .on_packet = on_packet, .on_clo
 
 /* ---- start and end ------------------------------------------------------------------------- */
 
-static void try_connect(void *arg) {
-        struct egress *e = arg;
+static int connect_now(struct egress *e, struct error *err) {
         char name[64], path[CONF_STR_MAX + 64];
-        struct error err = ERROR_INIT;
         int fd = -EBADF;
-        e->retry = NULL;
         (void) snprintf(name, sizeof name, "sandboxes/%s/gw.sock", e->s->id);
         int r = conf_run_path(&e->app->conf, name, path, sizeof path);
         if (r >= 0)
-                r = ipc_connect_now(path, &fd, &err);
+                r = ipc_connect_now(path, &fd, err);
         if (r >= 0)
-                r = ipc_conn_new(e->app->loop, fd, &handler, e, &e->conn, &err);
-        if (r < 0) {
+                r = ipc_conn_new(e->app->loop, fd, &handler, e, &e->conn, err);
+        if (r < 0)
                 e->conn = NULL;
-                lost(e, r == -ENOENT ? "its gateway is not there" : err.msg[0] ? err.msg : "its gateway cannot be reached");
-                return;
-        }
-        send_config(e);
+        return r;
 }
 
-void egress_start(struct app *app, struct sandbox *s) {
-        struct egress *e = s->egress;
-        if (!e || e->state != EGRESS_OFF || app->stopping)
-                return;
-        say(e, EGRESS_CONNECTING, "");
+static void connected(struct egress *e, int r, const struct error *err) {
+        if (r < 0)
+                lost(e, r == -ENOENT ? "its gateway is not there" : err->msg[0] ? err->msg : "its gateway cannot be reached");
+        else
+                send_config(e);
+}
+
+static void try_connect(void *arg) {
+        struct egress *e = arg;
+        struct error err = ERROR_INIT;
+        e->retry = NULL;
+        int r = connect_now(e, &err);
+        connected(e, r, &err);
+}
+
+static void expect(struct egress *e) {
+        timer_cancel(e->retry);
+        e->retry = NULL;
+        e->there = true;
         e->applied_known = false;
         e->retry_ms = EGRESS_RETRY_MIN_MS;
-        try_connect(e);
+        say(e, EGRESS_CONNECTING, "");
+}
+
+/* One may be there already: a guest can be quicker than its create, and this cspaced newer than the gateway. Its socket says so. */
+void egress_start(struct app *app, struct sandbox *s) {
+        struct egress *e = s->egress;
+        struct error err = ERROR_INIT;
+        if (!e || e->state != EGRESS_OFF || app->stopping)
+                return;
+        bindings_want_tokens(app, e->bindings); /* a server may take its time: not only when the first request waits for it */
+        int r = connect_now(e, &err);
+        if (r == -ENOENT || r == -ECONNREFUSED) {
+                say(e, EGRESS_IDLE, "");
+                return;
+        }
+        expect(e);
+        connected(e, r, &err);
 }
 
 void egress_stop(struct sandbox *s) {
@@ -436,6 +461,7 @@ void egress_stop(struct sandbox *s) {
         if (!e || e->state == EGRESS_OFF)
                 return;
         say(e, EGRESS_OFF, "");
+        e->there = false;
         timer_cancel(e->retry);
         e->retry = NULL;
         disconnect(e);
@@ -444,12 +470,32 @@ void egress_stop(struct sandbox *s) {
         sandbox_unref(s);
 }
 
+void egress_gateway_started(struct app *app, const char *id) {
+        struct sandbox *s = sandbox_find_all(app, id);
+        struct egress *e = s ? s->egress : NULL;
+        if (!e || e->state == EGRESS_OFF || e->conn || app->stopping)
+                return;
+        expect(e);
+        try_connect(e);
+}
+
 void egress_gateway_ended(struct sandbox *s) {
         struct egress *e = s->egress;
-        if (!e || !e->retry || e->state == EGRESS_REFUSED)
+        if (!e || !e->there)
                 return;
+        const char *what = e->applied_known ? "it ended; the next packet starts another"
+                                            : "it ended before it had its policy; the next packet starts another";
+        if (e->state != EGRESS_AWAY)
+                sandbox_log(e->app, s, "warn", "gateway_lost", "%s", what);
+        say(e, e->applied_known ? EGRESS_IDLE : EGRESS_AWAY, e->applied_known ? "" : what);
+        e->applied_known = false; /* of another one: what it refuses is not taken back, for it was answered long ago */
+        e->there = false;
         timer_cancel(e->retry);
-        e->retry = timer_start(e->app->loop, EGRESS_RETRY_MIN_MS, try_connect, e);
+        e->retry = NULL;
+        disconnect(e);
+        (void) sandbox_ref(s);
+        egress_waiters_done(e, UINT64_MAX, 0, NULL); /* stored, and there is nobody to tell */
+        sandbox_unref(s);
 }
 
 /* ---- state --------------------------------------------------------------------------------- */

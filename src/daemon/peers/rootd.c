@@ -58,10 +58,13 @@ static void on_packet(void *arg, struct ipc_conn *c, struct ipc_packet *p) {
         struct rootd *r = arg;
         struct ipc_exited m;
         struct ipc_packets dropped;
+        struct ipc_gateway started;
         if (p->type == IPC_EXITED && ipc_exited_decode(p->body, p->body_n, &m) == 0 && id_valid(m.id))
                 sandbox_vm_ended(r->app, m.id, m.what);
         else if (p->type == IPC_PACKETS && ipc_packets_decode(p->body, p->body_n, &dropped) == 0 && id_valid(dropped.id))
                 egress_packets(r->app, &dropped);
+        else if (p->type == IPC_GATEWAY && ipc_gateway_decode(p->body, p->body_n, &started) == 0 && id_valid(started.id))
+                egress_gateway_started(r->app, started.id);
         else
                 log_warn("cspace-rootd sent an unexpected \"%s\", ignoring", ipc_type_name(p->type));
 }

@@ -172,10 +172,15 @@
         X(U32, processes, UINT32_MAX)                                        \
         X(U64, written_ns, UINT64_MAX)     /* when the disk's file was last written to, Unix time */
 
-/* Event from rootd: a warden or VM ended. */
+/* Event from rootd: a warden, VM or gateway ended. After HELLO also "gateway" of each sandbox that has none. */
 #define IPC_EXITED_FIELDS(X)                                                 \
         X(STR, id, ID_LEN)                                                   \
-        X(STR, what, 15)            /* "warden", "vm" */
+        X(STR, what, 15)            /* "warden", "vm", "gateway" */
+
+/* Event from rootd: the sandbox's gateway is being started, or (after HELLO) is there. It, or the queue of its socket, takes
+ * a connection to <run>/sandboxes/<id>/gw.sock. */
+#define IPC_GATEWAY_FIELDS(X) \
+        X(STR, id, ID_LEN)
 
 /* Event from rootd: what a sandbox's namespace dropped since the last one about it. */
 #define IPC_PACKETS_FIELDS(X)                                                \
@@ -388,7 +393,8 @@
         M(47, PARK, park)                        \
         M(48, VARIANT_FREEZE, variant_freeze)    \
         M(49, HELD, held)                        \
-        M(50, PACKETS, packets)
+        M(50, PACKETS, packets)                  \
+        M(51, GATEWAY, gateway)
 
 enum ipc_type {
         IPC_NONE = 0,

@@ -138,6 +138,22 @@ def test_policy_changes_at_once(cli):
         cli('rm', id_)
 
 
+def test_gateway_comes_with_the_first_packet(cli):
+    id_ = cli.create('--allow', 'one.example')
+    try:
+        def state():
+            return re.search(r'Gateway: +(.*)', cli.out('info', id_))[1]
+
+        assert cli('exec', id_, '--', 'true').returncode == 0
+        assert state() == 'idle, starts with the first packet'
+        cli.out('policy', 'set', '--allow', 'two.example', id_)
+        assert cli('exec', id_, '--', 'getent', 'hosts', 'two.example').returncode == 0  # the first
+        assert state() == 'active'
+        assert cli('exec', id_, '--', 'getent', 'hosts', 'one.example').returncode == 2
+    finally:
+        cli('rm', id_)
+
+
 def test_gateway_killed(cli):
     """Egress is lost, never gained, and comes back by itself."""
     if os.geteuid() != 0:
@@ -151,7 +167,7 @@ def test_gateway_killed(cli):
         before = address()
         assert before
         with open(f'/run/cspace/sandboxes/{id_}/placement', encoding='utf-8') as f:
-            pid = int(re.search(r'^gateway_pid=(\d+)', f.read(), re.M)[1])
+            pid = int(re.search(r'^gateway_pid=([1-9]\d*)', f.read(), re.M)[1])
         os.kill(pid, 9)
         for _ in range(40):
             after = address()

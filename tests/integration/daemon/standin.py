@@ -13,6 +13,9 @@ A test steers it by JSON lines on RUN/standin.sock:
   {"lost": ID}                         the host was started again: nothing of its VM is there, but its disk
   {"warden_exit": ID}                  the warden's sockets go away
   {"gateway": ID, ...}                 see standin_gateway.py
+  {"quiet": true}                      what is placed from now on sends nothing: it has no gateway until
+  {"first_packet": ID}                 something arrives for it, and one is started
+  {"gateway_ends": ID}                 it ends, and cspace-rootd tells so
   {"silent": ID or null}               that sandbox's guest answers nothing more, or all do again
   {"written": N}                       when the disks were written to last, for USAGE
   {"drop": true}                       all connections from cspaced are cut
@@ -55,6 +58,7 @@ CLIENTS = []
 LOST = set()  # ids
 SILENT = set()
 WRITTEN = [1]
+QUIET = [False]  # sandboxes that are placed send nothing: no gateway is started
 HOLD_MAX_S = 60 # a test that failed releases nothing
 COMMITTING = set()  # images
 PLACING = set()     # ids: there already, as far as LIST, PLACE and REMOVE are concerned
@@ -355,7 +359,8 @@ class Sandbox:
         os.makedirs(self.dir, exist_ok=True)
         self.agent = Agent(self)
         self.conns = []
-        self.gateway = Gateway(os.path.join(self.dir, 'gw.sock'), fault) if self.mode == 'restore' else None
+        self.gateway_path = os.path.join(self.dir, 'gw.sock')
+        self.gateway = Gateway(self.gateway_path, fault) if self.mode == 'restore' and not QUIET[0] else None
         self.open()
 
     def open(self):
@@ -552,10 +557,34 @@ def build(conn, seq, m, fds):
     conn.reply('BUILD', seq)
 
 
+def tell_gateway(conn, s):
+    if s.gateway:
+        conn.event('GATEWAY', id=s.id)
+    else:
+        conn.event('EXITED', id=s.id, what='gateway')
+
+
+def first_packet(s):
+    """A gateway is started, as cspace-rootd does."""
+    s.gateway = Gateway(s.gateway_path, fault)
+    for c in CLIENTS:
+        tell_gateway(c, s)
+    return s.gateway.steer({})
+
+
+def gateway_ends(s):
+    s.gateway.close()
+    s.gateway = None
+    for c in CLIENTS:
+        tell_gateway(c, s)
+
+
 def rootd_request(conn, name, seq, m, fds):
     if name == 'HELLO':
         conn.reply(name, seq, 'HOST_INFO', version=1, engine='fake', engine_reason='a test', cgroup='none',
                    data_fs='none', reflink=0, pool_ready=0)
+        for s in list(PLACED.values()):
+            tell_gateway(conn, s)
     elif name == 'PLACE':
         if m['image'] and m['image'] not in IMAGES:
             conn.error(name, seq, 2, 'there is no such image')
@@ -572,6 +601,8 @@ def rootd_request(conn, name, seq, m, fds):
             conn.error(name, seq, 125, 'the sandbox was removed meanwhile')
             return
         conn.reply(name, seq, 'PLACED', warden_pid=1, warden_uid=2, vm_uid=3, place_us=5, thawed=int(not m['snapshot'] and fault('THAWED') is not None))
+        if PLACED[m['id']].gateway:
+            tell_gateway(conn, PLACED[m['id']])
     elif name == 'REMOVE':
         with LOCK:
             PLACING.discard(m['id'])
@@ -691,6 +722,12 @@ def steer(m):
         PLACED[m['warden_exit']].close()
     elif 'warden_start' in m:
         PLACED[m['warden_start']].open()
+    elif 'quiet' in m:
+        QUIET[0] = m['quiet']
+    elif 'first_packet' in m:
+        return first_packet(PLACED[m['first_packet']])
+    elif 'gateway_ends' in m:
+        gateway_ends(PLACED[m['gateway_ends']])
     elif 'gateway' in m:
         return PLACED[m['gateway']].gateway.steer(m)
     elif 'written' in m:

@@ -261,6 +261,177 @@ def test_warm(bare):
     assert gateway(bare, s['id'])['configs'][0]['policy'] == ALLOW
 
 
+# ---- no gateway until the first packet
+
+@pytest.fixture
+def quiet(ready):
+    ready.steer(quiet=True)
+    yield ready
+    ready.steer(quiet=False)
+
+
+def idle(d, ident, rules=None):
+    e = d.sandbox(ident)['egress']
+    return e['state'] == 'idle' and 'reason' not in e and rules in (None, e['rules'])
+
+
+def test_first_packet(quiet):
+    """The sandbox runs without one, is told so everywhere, and it gets all that it needs when it comes."""
+    s = quiet.create(policy=ALLOW)
+    path = f"/v1/sandboxes/{s['id']}"
+    assert s['state'] == 'running' and idle(quiet, s['id'], 1)
+    assert quiet.placed()[s['id']]['identity']['caCertificate'].startswith('-----BEGIN CERTIFICATE-----')
+    assert quiet.get(path + '/usage').json['egress'] is None
+    assert quiet.get(path + '/policy').json == {'policy': ALLOW, 'egress': {'state': 'idle', 'rules': 1}}
+    assert 'cspace_gateways{state="idle"} 1\n' in quiet.get('/metrics').body.decode()
+    quiet.steer(first_packet=s['id'])
+    active(quiet, s['id'], 1)
+    configs = gateway(quiet, s['id'])['configs']
+    assert [c['policy'] for c in configs] == [ALLOW]
+    assert quiet.get(path + '/usage').json['egress']['requests'] == 3
+    assert 'cspace_gateways{state="idle"} 0\n' in quiet.get('/metrics').body.decode()
+
+
+def test_changes_before_the_first_packet(quiet):
+    """Answered at once, durable, and what the gateway gets is the last of them."""
+    s = quiet.create(policy=ALLOW)
+    quiet.fault('GW_CONFIG', hang=True)  # nobody is asked
+    t = time.monotonic()
+    r = put(quiet, s['id'], OTHER)
+    assert r.status == 200 and r.json['egress'] == {'state': 'idle', 'rules': 2}, r
+    assert quiet.request('PUT', '/v1/credentials/token', {'secret': 'secret-one'}).status == 200
+    r = quiet.post(f"/v1/sandboxes/{s['id']}/bindings", {'id': 'b', 'credential': 'token', 'hosts': ['other.example.com']})
+    assert r.status == 201, r
+    assert quiet.post('/v1/credentials/token/rotate', {'secret': 'secret-two'}).status == 200
+    assert put(quiet, s['id'], {'rules': [{'action': 'maybe'}]}).status == 400
+    assert time.monotonic() - t < 8  # EGRESS_CONFIG_MS is 10
+    quiet.fault('GW_CONFIG')
+    quiet.kill()
+    quiet.start()
+    assert idle(quiet, s['id'], 2)
+    quiet.steer(first_packet=s['id'])
+    active(quiet, s['id'], 2)
+    c, = gateway(quiet, s['id'])['configs']
+    assert c['policy'] == OTHER and c['secrets']['token']['secret'] == 'secret-two' and c['bindings'][0]['id'] == 'b'
+
+
+def test_what_a_late_gateway_refuses_is_not_taken_back(quiet):
+    """It was answered long ago. Nothing gets through, and it is told."""
+    s = quiet.create(policy=ALLOW)
+    quiet.steer(first_packet=s['id'])
+    active(quiet, s['id'], 1)
+    quiet.steer(gateway_ends=s['id'])
+    until(lambda: idle(quiet, s['id']), what='idle')
+    assert put(quiet, s['id'], OTHER).status == 200
+    quiet.fault('GW_CONFIG', error=[22, 'I do not like it'])
+    quiet.steer(first_packet=s['id'])
+    until(lambda: quiet.sandbox(s['id'])['egress']['state'] == 'refused', what='it is told')
+    assert quiet.sandbox(s['id'])['egress']['reason'] == 'I do not like it'
+    assert quiet.get(f"/v1/sandboxes/{s['id']}/policy").json['policy'] == OTHER
+    assert gateway(quiet, s['id'])['configs'] == []
+
+
+def test_gateway_ended_and_the_next(quiet):
+    s = quiet.create(policy=ALLOW)
+    quiet.steer(first_packet=s['id'])
+    active(quiet, s['id'], 1)
+    names = {'api.example.com': {'address': '198.18.0.1'}}
+    assert gateway(quiet, s['id'], names=names)['answer'] is None
+    first = gateway(quiet, s['id'])['configs'][0]
+    quiet.steer(gateway_ends=s['id'])
+    until(lambda: idle(quiet, s['id'], 1), what='none is there')
+    t = time.monotonic()
+    assert put(quiet, s['id'], OTHER).status == 200 and time.monotonic() - t < 5
+    quiet.steer(first_packet=s['id'])
+    active(quiet, s['id'], 2)
+    assert gateway(quiet, s['id'])['configs'] == [{**first, 'policy': OTHER, 'names': names}]
+
+
+def test_gateway_that_ends_before_it_is_configured(quiet):
+    """Away, with why; a change that waits for it is answered, and the next one is used."""
+    s = quiet.create(policy=ALLOW)
+    quiet.fault('GW_CONFIG', hang=True)
+    quiet.steer(first_packet=s['id'])
+    until(lambda: quiet.sandbox(s['id'])['egress']['state'] == 'connecting', what='it is asked')
+    answers = []
+    th = threading.Thread(target=lambda: answers.append(put(quiet, s['id'], OTHER).status))
+    th.start()
+    until(lambda: quiet.get(f"/v1/sandboxes/{s['id']}/policy").json['policy'] == OTHER, what='the change is there')
+    quiet.steer(gateway_ends=s['id'])
+    until(lambda: quiet.sandbox(s['id'])['egress']['state'] == 'away', what='told')
+    assert 'before it had its policy' in quiet.sandbox(s['id'])['egress']['reason']
+    th.join()
+    assert answers == [200]
+    quiet.fault('GW_CONFIG')
+    quiet.steer(first_packet=s['id'])
+    active(quiet, s['id'], 2)
+
+
+def test_restarts_around_the_first_packet(quiet):
+    """kill -9 of cspaced before it, while the gateway waits to be configured, and after; a gateway that ended meanwhile; and a
+    connection to cspace-rootd that was lost for a while."""
+    s = quiet.create(policy=ALLOW)
+    quiet.kill()
+    quiet.start()
+    assert idle(quiet, s['id'], 1)
+    quiet.kill()
+    quiet.steer(first_packet=s['id'])  # nobody hears of it
+    quiet.start()
+    active(quiet, s['id'], 1)
+    assert len(gateway(quiet, s['id'])['configs']) == 1
+    quiet.kill()
+    quiet.start()
+    active(quiet, s['id'], 1)
+    assert len(gateway(quiet, s['id'])['configs']) == 2
+    quiet.kill()
+    quiet.steer(gateway_ends=s['id'])
+    quiet.start()
+    assert idle(quiet, s['id'], 1)
+    quiet.steer(drop=True)
+    quiet.steer(first_packet=s['id'])
+    active(quiet, s['id'], 1)
+
+
+def test_change_right_after_a_restart(quiet):
+    """That a gateway runs is known at once: the change is answered when that works by it, not before."""
+    s = quiet.create(policy=ALLOW)
+    quiet.steer(first_packet=s['id'])
+    active(quiet, s['id'], 1)
+    quiet.kill()
+    quiet.fault('HELLO', delay=3, times=1)  # cspace-rootd takes its time to say so
+    quiet.start()
+    assert put(quiet, s['id'], OTHER).status == 200
+    assert gateway(quiet, s['id'])['configs'][-1]['policy'] == OTHER
+
+
+def test_suspended_and_restored(quiet):
+    """Another placement has no gateway until its own first packet."""
+    s = quiet.create(policy=ALLOW)
+    quiet.steer(first_packet=s['id'])
+    active(quiet, s['id'], 1)
+    for verb, state in (('suspend', 'suspended'), ('restore', 'running')):
+        assert quiet.post(f"/v1/sandboxes/{s['id']}/{verb}?wait=30").status == 200
+        assert quiet.sandbox(s['id'])['state'] == state
+    assert idle(quiet, s['id'], 1)
+    quiet.steer(first_packet=s['id'])
+    active(quiet, s['id'], 1)
+
+
+def test_quiet_warm_one(bare):
+    """One that began before anybody had it is told its policy when somebody has it."""
+    bare.start_standin()
+    bare.steer(quiet=True)
+    bare.start('[pool]\nwarm = base=1\n')
+    bare.template()
+    until(lambda: any(w['ready'] == 1 for w in bare.get('/v1/host').json['warm']), what='one is ready', timeout=30)
+    pooled, = bare.placed()
+    bare.steer(first_packet=pooled)
+    s = bare.create(policy=ALLOW)
+    assert s['id'] == pooled and s['timing']['warm'] is True
+    active(bare, s['id'], 1)
+    assert gateway(bare, s['id'])['configs'][0]['policy'] == ALLOW
+
+
 # ---- templates
 
 def test_template_default(ready):

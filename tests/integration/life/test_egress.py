@@ -49,7 +49,10 @@ class Guest:
     def __init__(self, host, net, **kw):
         self.host, self.net = host, net
         self.id = host.create(policy=ALLOW, memory_mb=128, **kw)
-        until(lambda: host.get(f'/v1/sandboxes/{self.id}').json['egress']['state'] == 'active', what='the gateway')
+        assert self.gateway() == 'idle'  # what the test sends first has to start it
+
+    def gateway(self):
+        return self.host.get(f'/v1/sandboxes/{self.id}').json['egress']['state']
 
     def curl(self, *argv):
         """(status, headers and body)"""
@@ -202,15 +205,51 @@ def test_gateway_killed_and_suspended(online, internet, guest):
     """Another gateway, also that of a restored sandbox, has the secret before it lets anything through."""
     keep(online)
     g = guest(bindings=[BIND])
+    assert g.asked('https://api.test/')
     with open(os.path.join(online.run, 'sandboxes', g.id, 'placement')) as f:
-        os.kill(int(re.search(r'^gateway_pid=(\d+)', f.read(), re.M)[1]), signal.SIGKILL)
+        pid = int(re.search(r'^gateway_pid=([1-9]\d*)', f.read(), re.M)[1])
+    os.kill(pid, signal.SIGKILL)
     seen = until(lambda: g.asked('https://api.test/'), what='another gateway')
     assert seen['headers']['authorization'] == f'Bearer {SECRET}'
     online.change(g.id, 'suspend')
     assert files_have(os.path.join(online.data, 'checkpoints'), SECRET.encode()) is None
     online.change(g.id, 'restore')
-    seen = until(lambda: g.asked('https://api.test/'), what='another gateway')
-    assert seen['headers']['authorization'] == f'Bearer {SECRET}'
+    assert g.gateway() == 'idle'
+    assert g.asked('https://api.test/')['headers']['authorization'] == f'Bearer {SECRET}'  # the first packet's
+
+
+def processes(g):
+    return g.host.get(g.path('usage')).json['host']['processes']
+
+
+def test_no_gateway_until_something_is_sent(online, internet, guest):
+    """None for a sandbox that works and sends nothing; what it trusts and its placeholders are there all the same. Daemons that
+    are killed before and after the first packet change nothing for it."""
+    keep(online)
+    g = guest(bindings=[BIND])
+    assert 'BEGIN CERTIFICATE' in online.sh(g.id, 'cat /run/cspace/ca.crt; echo "$API_TOKEN" > /tmp/x; ip route')
+    assert g.gateway() == 'idle' and processes(g) == 2
+    online.kill_rootd()
+    online.start_rootd()
+    online.kill_cspaced()
+    online.start_cspaced()
+    until(lambda: g.gateway() == 'idle' and processes(g) == 2, what='the same as before')
+    assert g.asked('https://api.test/')['headers']['authorization'] == f'Bearer {SECRET}'
+    assert g.gateway() == 'active' and processes(g) == 3
+    online.kill_rootd()
+    online.start_rootd()
+    until(lambda: online.get('/v1/host').json['rootd'] == 'connected', what='the connection to rootd')
+    assert g.asked('https://api.test/')['headers']['authorization'] == f'Bearer {SECRET}'
+    assert g.gateway() == 'active' and processes(g) == 3
+
+
+def test_policy_of_before_the_first_packet(online, internet, guest):
+    """One that was set while there was no gateway holds for the first connection, also where it forbids."""
+    g = guest()
+    assert online.request('PUT', g.path('policy'), {'policy': 'none'}).status == 200
+    assert g.gateway() == 'idle'
+    assert g.asked('https://api.test/') is None
+    assert g.recorded(1, kind='dns', host='api.test')[0]['reason'] == 'no_policy'
 
 
 def test_tokens_of_an_endpoint(online, internet, guest):

@@ -73,9 +73,9 @@ def writable():
     return found
 
 
-def accept_one():
+def accept_one(fd=6):
     """As a gateway: waits for a redirected connection; what it was meant for, and its first bytes."""
-    s = socket.socket(fileno=os.dup(6))
+    s = socket.socket(fileno=os.dup(fd))
     s.settimeout(10)
     c, peer_address = s.accept()
     c.settimeout(10)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The gateway of a placement: what it holds, what its namespace lets through, and that it comes back. The guest
-is played by raw frames on the VM's tap."""
+"""The gateway of a placement: what starts it, what it holds, what its namespace lets through, and that it comes back. The
+guest is played by raw frames on the VM's tap."""
 import os
 import re
 import signal
@@ -22,21 +22,34 @@ def pid_of(rootd, ident, what):
         return int(re.search(rf'^{what}_pid=(\d+)', f.read(), re.M)[1])
 
 
+def gateway_now(rootd, ident):
+    """Its pid; 0: there is none."""
+    pid = pid_of(rootd, ident, 'gateway')
+    try:
+        with open(f'/proc/{pid}/cmdline', 'rb') as f:
+            return pid if b'cspace-gateway' in f.read() else 0
+    except OSError:
+        return 0
+
+
 def runs(rootd, ident):
     """The pid of the gateway once it is one."""
-    def look():
-        pid = pid_of(rootd, ident, 'gateway')
-        try:
-            with open(f'/proc/{pid}/cmdline', 'rb') as f:
-                return pid if b'cspace-gateway' in f.read() else 0
-        except OSError:
-            return 0
-    return until(look, what='the gateway')
+    return until(lambda: gateway_now(rootd, ident), what='the gateway')
+
+
+def started(placer, ident):
+    """The same, started by a query, which is taken from it again."""
+    Guest(placer, ident).send(ip(17, udp('192.0.2.53', 53, b'begin'), '192.0.2.53'))
+    pid = runs(placer.rootd, ident)
+    g = placer.rootd.gateway(ident)
+    assert g('os.read(4, 100).decode()') == 'begin'
+    g.close()
+    return pid
 
 
 def test_a_gateway_is_confined(placer):
     ident, placed = placer.place()
-    pid = runs(placer.rootd, ident)
+    pid = started(placer, ident)
     g = placer.rootd.gateway(ident)
     st = g('status()')
     uid = placed['warden_uid'] + 2
@@ -60,10 +73,14 @@ def test_a_gateway_is_confined(placer):
 
 def test_it_comes_back_and_goes_with_the_sandbox(placer):
     ident, _ = placer.place()
-    first = runs(placer.rootd, ident)
+    first = started(placer, ident)
+    assert placer.c.event() == ('GATEWAY', {'id': ident})
     os.kill(first, signal.SIGKILL)
     assert placer.c.event() == ('EXITED', {'id': ident, 'what': 'gateway'})
-    second = until(lambda: (p := runs(placer.rootd, ident)) != first and p, what='another gateway')
+    guest = Guest(placer, ident)
+    asked_until_served(placer, guest)
+    second = runs(placer.rootd, ident)
+    assert second != first
     assert placer.rootd.gateway(ident)('1 + 1') == 2
     placer.rootd.kill()
     placer.rootd.start()
@@ -71,7 +88,8 @@ def test_it_comes_back_and_goes_with_the_sandbox(placer):
     placer.rootd.kill()
     os.kill(second, signal.SIGKILL)
     placer.rootd.start()
-    until(lambda: runs(placer.rootd, ident) != second, what='a gateway made by the next rootd')
+    asked_until_served(placer, guest)
+    assert runs(placer.rootd, ident) != second  # the next rootd's
     c = placer.rootd.client()
     c.call('REMOVE', id=ident)
     placer.rootd.stop()
@@ -138,10 +156,33 @@ class Guest:
         return {m[1]: int(m[2]) for m in re.finditer(r'counter (\w+) \{\s*packets (\d+)', out)}
 
 
+def handshake(guest, dst='93.184.216.34', port=443, sport=40000, data=b'hello'):
+    """A connection with its first bytes; False: it was refused."""
+    guest.send(ip(6, tcp(dst, port, 2, sport=sport), dst))
+    while (got := guest.receive()) and (got[9] != 6 or got[22:24] != sport.to_bytes(2, 'big')):
+        pass  # of another one
+    if not got or got[33] & 4:
+        return False
+    ack = int.from_bytes(got[24:28], 'big') + 1
+    guest.send(ip(6, tcp(dst, port, 0x18, seq=1001, ack=ack, data=data, sport=sport), dst))
+    return True
+
+
+def asked_until_served(placer, guest):
+    """What a resolver does: asks again, until a gateway has the query."""
+    def ask():
+        guest.send(ip(17, udp('192.0.2.53', 53, b'again'), '192.0.2.53'))
+        return gateway_now(placer.rootd, guest.ident)
+    until(ask, what='a gateway')
+    g = placer.rootd.gateway(guest.ident)
+    assert g('os.read(4, 100).decode()') == 'again'
+    g.close()
+
+
 @pytest.fixture
 def guest(placer):
     ident, _ = placer.place()
-    runs(placer.rootd, ident)
+    started(placer, ident)
     return Guest(placer, ident)
 
 
@@ -216,7 +257,6 @@ def test_what_is_dropped_is_told(placer):
     placer.rootd.start(conf='[audit]\npackets = 1s\n')
     placer.c = placer.rootd.client()
     ident, _ = placer.place()
-    runs(placer.rootd, ident)
     guest = Guest(placer, ident)
     drop_some(guest)
     assert packets_event(placer) == {'id': ident, 'spoofed': 2, 'not_carried': 1, 'flooded': 0}
@@ -308,7 +348,7 @@ def test_time_to_live(placer, guest):
 
 def other_guest(placer):
     ident, _ = placer.place()
-    runs(placer.rootd, ident)
+    started(placer, ident)
     return Guest(placer, ident)
 
 
@@ -374,3 +414,245 @@ def test_without_a_gateway_connections_are_refused_at_once(placer, guest):
         assert got and got[33] & 4, 'a reset'
     finally:
         placer.rootd.proc.send_signal(signal.SIGCONT)
+
+
+# ---- the first packet ------------------------------------------------------------------------------
+
+def processes(placer, ident):
+    return placer.c.call('USAGE', 'USAGE_INFO', id=ident)['processes']
+
+
+@pytest.fixture
+def quiet(placer):
+    """A guest that has sent nothing yet."""
+    ident, _ = placer.place()
+    return Guest(placer, ident)
+
+
+def test_no_gateway_until_the_first_packet(placer, quiet):
+    """What nobody would hear, and half a connection, start none."""
+    folder = os.path.join(placer.rootd.run, 'sandboxes', quiet.ident)
+    dst = '93.184.216.34'
+    quiet.send(ip(1, bytes.fromhex('0800f7ff00000000'), dst))
+    quiet.send(ip(17, udp(dst, 123, b'x'), dst))
+    quiet.send(ip(17, udp(HOST, 5300, b'x'), HOST))
+    quiet.send(ip(17, udp(dst, 53, b'x', src='10.200.0.9'), dst, src='10.200.0.9'))
+    quiet.send(ip(6, tcp(dst, 80, 2), dst))
+    got = quiet.receive()
+    assert got and got[33] == 0x12
+    quiet.send(ip(6, tcp(dst, 80, 4, seq=1001), dst))
+    assert quiet.receive() is None
+    assert processes(placer, quiet.ident) == 2 and pid_of(placer.rootd, quiet.ident, 'gateway') == 0
+    assert not os.path.exists(os.path.join(folder, 'gw.sock')) and placer.c.events == []
+    asked_until_served(placer, quiet)
+    assert placer.c.event() == ('GATEWAY', {'id': quiet.ident})
+    assert processes(placer, quiet.ident) == 3
+
+
+@pytest.mark.parametrize('port,fd', [(443, 6), (53, 5)])
+def test_first_connection_is_served(placer, quiet, port, fd):
+    assert handshake(quiet, port=port, data=b'first')
+    runs(placer.rootd, quiet.ident)
+    assert placer.rootd.gateway(quiet.ident)(f'accept_one({fd})') == ['93.184.216.34', port, GUEST, 'first']
+
+
+def test_first_query_is_served(placer, quiet):
+    quiet.send(ip(17, udp('8.8.4.4', 53, b'query'), '8.8.4.4'))
+    runs(placer.rootd, quiet.ident)
+    assert placer.rootd.gateway(quiet.ident)('dns_one()') == 'query'
+    got = quiet.receive()
+    assert socket.inet_ntoa(got[12:16]) == '8.8.4.4' and got[28:] == b'yreuq'
+
+
+def test_one_gateway_for_many_first_packets(placer, quiet):
+    """On all three sockets at once, and more while it starts."""
+    for i in range(20):
+        quiet.send(ip(17, udp('8.8.4.4', 53, b'%02d' % i), '8.8.4.4'))
+        assert handshake(quiet, port=(443, 53)[i % 2], sport=41000 + i)
+    runs(placer.rootd, quiet.ident)
+    assert processes(placer, quiet.ident) == 3
+    assert [e for e in placer.c.events if e[0] == 'GATEWAY'] == [('GATEWAY', {'id': quiet.ident})]
+    g = placer.rootd.gateway(quiet.ident)
+    assert [g('dns_one()') for _ in range(20)] == ['%02d' % i for i in range(20)]
+    assert all(g(f'accept_one({fd})')[3] == 'hello' for fd in (5, 6) for _ in range(10))
+
+
+def test_rootd_ends_while_none_runs(placer, quiet):
+    """Refused while there is nobody to watch; what waited is not served by anybody else; the next one is served as the first."""
+    placer.rootd.kill()
+    assert not handshake(quiet)
+    quiet.send(ip(17, udp('8.8.4.4', 53, b'lost'), '8.8.4.4'))
+    placer.rootd.start()
+    c = placer.rootd.client()
+    assert c.event() == ('EXITED', {'id': quiet.ident, 'what': 'gateway'})
+    assert c.call('USAGE', 'USAGE_INFO', id=quiet.ident)['processes'] == 2
+    while quiet.receive():
+        pass  # how the lost one was refused
+    assert handshake(quiet, sport=40001, data=b'later')
+    runs(placer.rootd, quiet.ident)
+    assert placer.rootd.gateway(quiet.ident)('accept_one()')[3] == 'later'
+
+
+@pytest.mark.parametrize('step', range(1, 5))
+def test_rootd_ends_while_it_starts(placer, quiet, step):
+    """kill -9 at each step: one gateway or none afterwards, and the guest's next try is served."""
+    placer.rootd.fault.arm('rootd', f'gateway:{step}')
+    quiet.send(ip(17, udp('8.8.4.4', 53, b'first'), '8.8.4.4'))
+    until(lambda: placer.rootd.proc.poll() is not None, what='the end of rootd')
+    placer.rootd.fault.disarm()
+    placer.rootd.start()
+    placer.c = placer.rootd.client()
+
+    def ask():
+        quiet.send(ip(17, udp('8.8.4.4', 53, b'again'), '8.8.4.4'))
+        return gateway_now(placer.rootd, quiet.ident)
+    until(ask, what='a gateway')
+    g = placer.rootd.gateway(quiet.ident)
+    assert g('os.read(4, 100).decode()') in ('first', 'again')
+    assert processes(placer, quiet.ident) == 3
+    g.close()
+    placer.c.call('REMOVE', id=quiet.ident)
+    placer.rootd.stop()
+    placer.rootd.host.assert_nothing()
+
+
+def test_one_that_runs_is_told_of(placer):
+    ident, _ = placer.place()
+    started(placer, ident)
+    assert placer.rootd.client().event() == ('GATEWAY', {'id': ident})
+    placer.rootd.kill()
+    placer.rootd.start()
+    assert placer.rootd.client().event() == ('GATEWAY', {'id': ident})
+
+
+def failing(placer, conf='', libexec=None):
+    placer.rootd.kill()
+    if libexec:
+        placer.rootd.libexec = libexec
+    placer.rootd.start(conf=conf)
+    placer.c = placer.rootd.client()
+
+
+def refused_at_once(placer, guest, sport):
+    """A connection that came to the queue is reset when no gateway comes for it; then, for a pause, the kernel refuses."""
+    assert handshake(guest, sport=sport)
+    while (got := guest.receive()):
+        if got[9] == 6 and got[22:24] == sport.to_bytes(2, 'big') and got[33] & 4:
+            break
+    assert got, 'a reset'
+    events = [placer.c.event(), placer.c.event()]
+    assert events == [('GATEWAY', {'id': guest.ident}), ('EXITED', {'id': guest.ident, 'what': 'gateway'})]
+    assert gateway_now(placer.rootd, guest.ident) == 0
+
+
+def test_a_gateway_that_cannot_start_denies(placer, quiet):
+    """No trust store: nothing is started, and nothing gets through. Mended, the next packet starts one."""
+    failing(placer, conf='[egress]\ntrust_store = /nowhere/at/all.pem\n')
+    assert placer.c.event() == ('EXITED', {'id': quiet.ident, 'what': 'gateway'})
+    refused_at_once(placer, quiet, 40010)
+    assert 'no gateway: cannot open [egress] trust_store' in placer.rootd.text()
+    until(lambda: handshake(quiet, sport=40011), what='the end of the pause')  # lazily again
+    failing(placer)
+    asked_until_served(placer, quiet)
+
+
+def test_a_gateway_that_ends_at_once_denies(placer, quiet, tmp_path):
+    """And is not tried without a pause, which grows; with none the guest asks in vain."""
+    broken = tmp_path / 'libexec'
+    broken.mkdir()
+    for name in os.listdir(placer.rootd.libexec):
+        os.symlink(os.path.join(placer.rootd.libexec, name), broken / name)
+    os.unlink(broken / 'cspace-gateway')
+    with open(broken / 'cspace-gateway', 'w', encoding='utf-8') as f:
+        f.write('#!/bin/false\n')
+    os.chmod(broken / 'cspace-gateway', 0o755)
+    good = placer.rootd.libexec
+    failing(placer, libexec=str(broken))
+    assert placer.c.event() == ('EXITED', {'id': quiet.ident, 'what': 'gateway'})
+    for n in range(3):
+        until(lambda: not handshake(quiet, sport=40020) or True, what='a packet')
+        until(lambda: handshake(quiet, sport=40021 + n), what='sockets again')
+        while placer.c.event()[0] != 'EXITED':
+            pass
+    assert gateway_now(placer.rootd, quiet.ident) == 0
+    failing(placer, libexec=good)
+    asked_until_served(placer, quiet)
+
+
+def listening(pid):
+    """Inodes of the sockets in the network namespace of a process."""
+    found = set()
+    for name in ('tcp', 'udp'):
+        with open(f'/proc/{pid}/net/{name}', encoding='ascii') as f:
+            found |= {int(line.split()[9]) for line in f.readlines()[1:]}
+    return found
+
+
+def held(pid):
+    found = set()
+    for name in os.listdir(f'/proc/{pid}/fd'):
+        try:
+            m = re.match(r'socket:\[(\d+)]', os.readlink(f'/proc/{pid}/fd/{name}'))
+        except OSError:
+            continue
+        found |= {int(m[1])} if m else set()
+    return found
+
+
+def test_sockets_go_with_the_vm(placer, quiet):
+    """A namespace lives for as long as a socket of it is held: those of a VM that is gone are not, and a gateway has its own."""
+    sockets = listening(pid_of(placer.rootd, quiet.ident, 'vm'))
+    assert len(sockets) == 3 and sockets <= held(placer.rootd.proc.pid)
+    quiet.w.sock.send(b'vm:os._exit(3)')
+    while placer.c.event() != ('EXITED', {'id': quiet.ident, 'what': 'vm'}):
+        pass
+    assert not sockets & held(placer.rootd.proc.pid) and gateway_now(placer.rootd, quiet.ident) == 0
+    ident, _ = placer.place()
+    sockets = listening(pid_of(placer.rootd, ident, 'vm'))
+    pid = started(placer, ident)
+    assert not sockets & held(placer.rootd.proc.pid) and sockets <= held(pid)
+
+
+def job_of(rootd):
+    """A child of rootd's in its own pid namespace, with all of its descriptors."""
+    for n in os.listdir('/proc'):
+        if n.isdigit():
+            try:
+                with open(f'/proc/{n}/status', encoding='ascii') as f:
+                    text = f.read()
+            except OSError:
+                continue
+            if re.search(rf'^PPid:\t{rootd.proc.pid}$', text, re.M) and re.search(r'^NSpid:\t\d+$', text, re.M):
+                return int(n)
+    return 0
+
+
+def test_a_job_keeps_no_sockets(placer, quiet):
+    """While one works for long, a gateway that ends is refused for and comes back, and no namespace is kept."""
+    ident, digest = placer.rootd.make_build(disk_mb=200, content=os.urandom(64 << 20))
+    sockets = listening(pid_of(placer.rootd, quiet.ident, 'vm'))
+    seq = placer.c.send('TEMPLATE_COMMIT', id=ident, digest=digest)
+    job = until(lambda: job_of(placer.rootd), what='the job')
+    until(lambda: not held(job) & sockets, what='the job has only what it needs')
+    os.kill(job, signal.SIGSTOP)
+    try:
+        asked_until_served(placer, quiet)
+        first = runs(placer.rootd, quiet.ident)
+        os.kill(first, signal.SIGKILL)
+        until(lambda: gateway_now(placer.rootd, quiet.ident) != first, what='its end')
+        asked_until_served(placer, quiet)
+    finally:
+        os.kill(job, signal.SIGCONT)
+    placer.c.result(seq)
+
+
+def test_flood_before_the_start(placer, quiet):
+    """The backlog is the guest's own; its neighbour's first packet is served meanwhile."""
+    ident, _ = placer.place()
+    other = Guest(placer, ident)
+    frames = [bytes(10) + HOST_MAC + GUEST_MAC + b'\x08\0' + ip(6, tcp('93.184.216.34', 1 + i % 60000, 2, sport=1024 + i), '93.184.216.34') for i in range(6000)]
+    for i in range(0, len(frames), 200):
+        quiet.w('[os.write(6, bytes.fromhex(x)) for x in "' + ' '.join(f.hex() for f in frames[i:i + 200]) + '".split()].clear()')
+    assert handshake(other, data=b'mine')
+    runs(placer.rootd, ident)
+    assert placer.rootd.gateway(ident)('accept_one()')[3] == 'mine'

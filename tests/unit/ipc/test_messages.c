@@ -233,6 +233,7 @@ static const struct {
         { 48, "variant_freeze", NULL },
         { 49, "held", "U64 vm_us, U32 synced, " },
         { 50, "packets", NULL },
+        { 51, "gateway", NULL },
 };
 
 static void numbers_and_fields_stay(void **state) {
