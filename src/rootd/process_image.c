@@ -556,6 +556,7 @@ static int save_all(struct saving *s, const char *host, struct error *err) {
         if (r == 0)
                 keep_base(s);
         h->bytes = s->end;
+        h->sum = procimage_sum(h);
         if (r == 0 && ftruncate(s->out, (off_t) s->end) < 0)
                 r = error_errno(err, errno, "cannot write the image of the VM's process");
         if (r == 0 && fd_pwrite_all(s->out, h, sizeof *h, 0) < 0)

@@ -403,6 +403,8 @@ void start_c(uint64_t *sp) {
             head->n_signals > PROCIMAGE_SIGNALS_MAX || head->n_specials > PROCIMAGE_SPECIALS_MAX ||
             head->n_deltas > PROCIMAGE_DELTAS_MAX || !own_vdso)
                 die("this is not the image of a process", 0);
+        if (head->sum != procimage_sum(head))
+                die("the image's head is damaged", 0);
         __asm__ volatile("mov %0, %%rsp\n\tcall become\n\thlt" : : "r"(stack + sizeof stack) : "memory");
         __builtin_unreachable();
 }

@@ -16,7 +16,7 @@
 
 #include <stdint.h>
 
-#define PROCIMAGE_MAGIC 0x3430474d49435343ull /* "CSCIMG04": another number for every change of this file */
+#define PROCIMAGE_MAGIC 0x3530474d49435343ull /* "CSCIMG05": another number for every change of this file */
 #define PROCIMAGE_PAGE 4096u
 #define PROCIMAGE_HEAD (2u << 20) /* bytes, and where the pages begin */
 #define PROCIMAGE_MAPS_MAX 4096
@@ -109,6 +109,7 @@ struct procimage_head {
         uint64_t magic;
         char host[72]; /* NUL-terminated; which host it is good for */
         uint64_t bytes; /* of the whole file */
+        uint64_t sum;   /* procimage_sum() */
         char name[16]; /* of the process */
         uint64_t vdso;
         uint64_t memory_bytes;
@@ -126,3 +127,29 @@ struct procimage_head {
 };
 
 _Static_assert(sizeof(struct procimage_head) <= PROCIMAGE_HEAD, "the head's room");
+
+/*
+ * Of all that is used of the head behind `sum`: registers, mappings, descriptors, which pages are where. Not of the pages, which would
+ * have to be read (docs/architecture.md). Tells damage, resists nobody. The numbers of h are within their limits.
+ */
+static inline uint64_t procimage_mix(uint64_t sum, const void *from, const void *to) {
+        for (const uint64_t *p = (const uint64_t *) from; p < (const uint64_t *) to; p++) {
+                sum = (sum ^ *p) * 0x9e3779b97f4a7c15ull;
+                sum ^= sum >> 32;
+        }
+        return sum;
+}
+
+static inline uint64_t procimage_sum(const struct procimage_head *h) {
+        uint64_t sum = procimage_mix(PROCIMAGE_MAGIC, h->name, h->maps);
+        sum = procimage_mix(sum, h->maps, h->maps + h->n_maps);
+        sum = procimage_mix(sum, h->deltas, h->deltas + h->n_deltas);
+        return procimage_mix(sum, h->threads, h->threads + h->n_threads);
+}
+
+#define PROCIMAGE_WHOLE(what) _Static_assert((what) % sizeof(uint64_t) == 0, "summed in whole words")
+PROCIMAGE_WHOLE(__builtin_offsetof(struct procimage_head, name));
+PROCIMAGE_WHOLE(__builtin_offsetof(struct procimage_head, maps));
+PROCIMAGE_WHOLE(sizeof(struct procimage_map));
+PROCIMAGE_WHOLE(sizeof(struct procimage_delta));
+PROCIMAGE_WHOLE(sizeof(struct procimage_thread));

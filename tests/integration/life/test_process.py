@@ -14,7 +14,7 @@ from conftest import Host, until
 from test_history import checkpoint, rollback
 from test_life import counting, counts, goes_on
 
-MAGIC = b'CSCIMG04'
+MAGIC = b'CSCIMG05'
 
 
 def thawed(h, s):
@@ -173,8 +173,9 @@ def test_of_which_a_part_is_missing(host):
 
 
 PAGES = 2 << 20     # PROCIMAGE_HEAD; what of struct procimage_head is where:
-MAPS = 5976
+MAPS = 5984
 REGISTERS = 661376  # of threads[0]; the 17th is where it goes on
+VECTORS = REGISTERS + 256 + 160  # its xmm0
 
 
 def code_of_main_thread(f):
@@ -193,6 +194,12 @@ def damage(path, where):
     os.chmod(path, 0o600)
     size = os.path.getsize(path)
     with open(path, 'r+b') as f:
+        if where == 'unseen':  # what a process computes with, and would not end of
+            f.seek(VECTORS)
+            byte = f.read(1)[0]
+            f.seek(VECTORS)
+            f.write(bytes([byte ^ 1]))
+            return
         at, data = {'header': lambda: (4096, b'\xff' * 200000), 'registers': lambda: (REGISTERS, b'\xff' * 18 * 8),
                     'memory': lambda: (PAGES, b'\xff' * (size - PAGES)),
                     'hang': lambda: (code_of_main_thread(f), b'\xeb\xfe')}[where]()
@@ -202,7 +209,7 @@ def damage(path, where):
         f.write(data)
 
 
-WHERE = ['header', 'registers', 'memory']
+WHERE = ['header', 'registers', 'memory', 'unseen']
 
 
 @pytest.mark.parametrize('where', WHERE)
