@@ -27,6 +27,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/fd.h"
 
 #if defined(__x86_64__)
@@ -418,18 +419,44 @@ static int keep_heap(pid_t pid, const struct user_regs_struct *raw, struct proci
                 return r;
         r = inject(pid, raw, SYS_brk, 0, 0, 0, 0, &answer, err);
         head->brk = (uint64_t) answer;
+        fault_point("stop:1"); /* the thread is not put back */
         int back = put_back(pid, raw, r == 0 ? err : NULL);
         return r == 0 ? back : r;
+}
+
+/* ---- all of it ----------------------------------------------------------------------------------- */
+
+struct shield {
+        sigset_t signals;
+        int death;
+        pid_t parent;
+};
+
+/* A thread that was sent elsewhere and not put back is the end of the VM: until that is done, nobody ends us by ending our
+ * parent, or by another signal than SIGKILL. */
+static void shield(struct shield *s) {
+        sigset_t all;
+        (void) sigfillset(&all);
+        (void) sigprocmask(SIG_BLOCK, &all, &s->signals);
+        s->death = 0;
+        s->parent = getppid();
+        (void) prctl(PR_GET_PDEATHSIG, &s->death, 0, 0, 0);
+        (void) prctl(PR_SET_PDEATHSIG, 0, 0, 0, 0);
+}
+
+static void unshield(const struct shield *s) {
+        (void) prctl(PR_SET_PDEATHSIG, s->death, 0, 0, 0);
+        if (s->death && getppid() != s->parent)
+                (void) raise(s->death);
+        (void) sigprocmask(SIG_SETMASK, &s->signals, NULL);
 }
 
 int process_stop(pid_t pid, struct procimage_head *head, struct error *err) {
         pid_t tids[PROCIMAGE_THREADS_MAX];
         struct user_regs_struct main_raw = { 0 }, raw;
         size_t n = 0;
-        sigset_t child, before;
-        (void) sigemptyset(&child);
-        (void) sigaddset(&child, SIGCHLD);
-        (void) sigprocmask(SIG_BLOCK, &child, &before);
+        struct shield s;
+        shield(&s);
         int r = stop_all(pid, tids, &n, err);
         for (size_t i = 0; r == 0 && i < n; i++) {
                 r = keep_thread(pid, tids[i], &head->threads[i], &raw, err);
@@ -443,7 +470,7 @@ int process_stop(pid_t pid, struct procimage_head *head, struct error *err) {
                 r = keep_heap(pid, &main_raw, head, err);
         if (r < 0)
                 process_continue(pid);
-        (void) sigprocmask(SIG_SETMASK, &before, NULL);
+        unshield(&s);
         return r;
 }
 

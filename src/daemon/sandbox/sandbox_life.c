@@ -487,15 +487,21 @@ static void on_answer(void *arg, int err, const struct error *e, struct ipc_pack
 
 /* ---- cspace-rootd's part ------------------------------------------------------------------------- */
 
+/* Of an image that is begun, filled and committed one after another. */
+static bool begins(const struct life *l) {
+        return l->verb == SANDBOX_SUSPEND || (copies(l) && l->checkpoint->full && !l->s->image[0]);
+}
+
 static void rootd_lost(struct life *l, int err, const struct error *e) {
-        bool lost = err == -ECONNRESET || err == -ENOTCONN;
+        /* -ENOENT: between two requests, and its start has swept away what was begun. */
+        bool lost = err == -ECONNRESET || err == -ENOTCONN || (err == -ENOENT && begins(l) && l->step != STEP_BEGIN);
         bool busy = err == -EBUSY; /* with the same, for the cspaced before */
         if ((!lost && !busy) || clock_mono_ms() > l->patience_ms + (busy ? COMMIT_TIMEOUT_MS : 0)) {
                 fail(l, code_of(err), e->msg);
                 return;
         }
-        if (l->verb == SANDBOX_SUSPEND || (copies(l) && l->checkpoint->full && !l->s->image[0]))
-                l->step = STEP_BEGIN; /* its start has swept away what was begun */
+        if (begins(l))
+                l->step = STEP_BEGIN;
         later(l);
 }
 
@@ -590,7 +596,7 @@ static void on_sealed(void *arg, int err, const struct error *e, struct ipc_pack
         (void) p;
         if (ended_meanwhile(l))
                 return;
-        if (err < 0 && err != -ECONNRESET && err != -ENOTCONN && err != -EBUSY)
+        if (err < 0 && err != -ECONNRESET && err != -ENOTCONN && err != -EBUSY && err != -ENOENT)
                 l->checkpoint->full = false; /* the VM goes on already; only the image is left to undo */
         if (err < 0) {
                 rootd_lost(l, err, e);

@@ -4,6 +4,7 @@ import contextlib
 import glob
 import os
 import shutil
+import signal
 import sqlite3
 import struct
 import subprocess
@@ -11,6 +12,7 @@ import subprocess
 import pytest
 
 from conftest import Host, until
+from fault import state
 from test_history import checkpoint, rollback
 from test_life import counting, counts, goes_on
 
@@ -78,6 +80,24 @@ def test_killed_while_freezing(base, libexec, btrfs, step):
     finally:
         h.close()
         shutil.rmtree(data, ignore_errors=True)
+
+
+def test_killed_while_the_vm_is_asked(host):
+    """A thread of the VM is in the middle of what it was made to do when cspace-rootd is killed: it is put back all the same."""
+    h = host
+    s = counting(h)
+    before = counts(h, s)
+    h.fault.arm('rootd', 'stop:1', sig=signal.SIGSTOP)
+    op = h.post(f'/v1/sandboxes/{s}/fork', {'n': 1}).json['operation']['id']
+    job = until(lambda: h.fault.met, 60, 'the job that asks')
+    h.kill_rootd()
+    os.kill(job, signal.SIGCONT)
+    until(lambda: state(job) in 'XZ', what='the end of the job')
+    h.start_rootd()
+    ended = until(lambda: (o := h.get(f'/v1/operations/{op}?wait=60').json)['state'] != 'running' and o, 120, 'the end of the fork')
+    assert ended['state'] == 'succeeded', ended
+    for x in (s, *ended['result']['sandboxes']):
+        goes_on(h, x, before)
 
 
 def test_it_has_not_more_rights_than_qemu(host):

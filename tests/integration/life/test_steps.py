@@ -22,6 +22,7 @@ from operations import OPERATIONS, check, clear, settled
 
 # Looks at one in so many of what there is to look at, beginning elsewhere for each operation; 1: at all, which takes two hours.
 EVERY = int(os.environ.get('CSPACE_STEPS_EVERY', '12'))
+ONLY = os.environ.get('CSPACE_STEPS_ONLY', '')  # of them, those in whose description this is
 VICTIMS = ('cspaced', 'rootd', 'warden', 'vm')
 COPIED = ('other-warden', 'other-vm')  # of what the operation made
 STOPPED = '--- stopped by SIGSTOP ---'
@@ -186,6 +187,10 @@ def look(h, op, step, victim, others, what):
     return struck
 
 
+def describe(name, step, victim):
+    return f'{name}: at {step[1]} ({step[2]}) of {step[0]} {victim} is killed'
+
+
 @pytest.mark.parametrize('name', OPERATIONS)
 def test_steps(host, name):
     if not shutil.which('strace'):
@@ -198,8 +203,8 @@ def test_steps(host, name):
     victims = VICTIMS + (COPIED if op.kind in ('fork', 'publish') else ())
     looks = [(step, victim) for step in found for victim in victims]
     seen, failures = 0, []
-    for step, victim in looks[len(name) % EVERY::EVERY]:
-        what = f'{name}: at {step[1]} ({step[2]}) of {step[0]} {victim} is killed'
+    for step, victim in looks[len(name) % EVERY::EVERY] if not ONLY else [x for x in looks if ONLY in describe(name, *x)]:
+        what = describe(name, step, victim)
         try:
             seen += look(h, op, step, victim, [other], what)
             h.nothing_more_than(before, what)
@@ -208,4 +213,4 @@ def test_steps(host, name):
             print(failures[-1], flush=True)  # a walk takes long
             clear(h, [other])  # all the same
     assert not failures, '\n\n'.join(failures)
-    assert seen > len(looks) / EVERY / 4
+    assert ONLY or seen > len(looks) / EVERY / 4
