@@ -299,7 +299,7 @@ static bool may_connect(struct server *s, int fd) {
 }
 
 static void on_accept(void *arg) {
-        static const struct ipc_conn_handler handler = { on_packet, on_close };
+        static const struct ipc_conn_handler handler = { .on_packet = on_packet, .on_close = on_close };
         struct server *s = arg;
         _cleanup_fd_ int fd = accept4(s->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd < 0 || !may_connect(s, fd))

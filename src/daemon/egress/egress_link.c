@@ -398,7 +398,7 @@ static void on_packet(void *arg, struct ipc_conn *c, struct ipc_packet *p) {
                 (void) ipc_conn_reply_error(c, p, &err);
 }
 
-static const struct ipc_conn_handler handler = { .on_packet = on_packet, .on_close = on_close };
+static const struct ipc_conn_handler handler = { .on_packet = on_packet, .on_close = on_close, .peer = "the gateway" };
 
 /* ---- start and end ------------------------------------------------------------------------- */
 

@@ -74,7 +74,7 @@ static void on_close(void *arg, struct ipc_conn *c, int err) {
         lost(arg, err == 0 ? "it closed the connection" : strerror(-err));
 }
 
-static const struct ipc_conn_handler handler = { .on_packet = on_packet, .on_close = on_close };
+static const struct ipc_conn_handler handler = { .on_packet = on_packet, .on_close = on_close, .peer = "cspace-rootd" };
 
 static void on_hello(void *arg, int err, const struct error *e, struct ipc_packet *p) {
         struct rootd *r = arg;
@@ -180,5 +180,7 @@ int rootd_call(struct rootd *r, uint16_t type, const void *body, size_t n, const
         fault_point(ipc_type_name(type));
         int rc = ipc_conn_call(r->conn, type, body, n, fds, n_fds, timeout_ms, cb, arg);
         fault_point(ipc_type_name(type));
+        if (rc == -ENOTCONN)
+                return error_set(err, rc, "cspace-rootd has ended");
         return rc < 0 ? error_errno(err, rc, "could not ask cspace-rootd to %s", ipc_type_name(type)) : 0;
 }

@@ -36,7 +36,7 @@ static void on_close(void *arg, struct ipc_conn *c, int err) {
         w->handler->on_close(w->arg, err ? err : -ECONNRESET);
 }
 
-static const struct ipc_conn_handler handler = { .on_packet = on_packet, .on_close = on_close };
+static const struct ipc_conn_handler handler = { .on_packet = on_packet, .on_close = on_close, .peer = "the warden" };
 
 int warden_connect(struct app *app, const char *sandbox_id, const struct warden_handler *h, void *arg,
                    struct warden **ret, struct error *err) {

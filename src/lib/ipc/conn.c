@@ -15,6 +15,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -151,7 +152,9 @@ static void end(struct ipc_conn *c, int err) {
         if (c->dead)
                 return;
         silence(c);
-        fail_all_calls(c, err ? err : -ECONNRESET, err ? "connection broke" : "peer closed the connection");
+        char text[ERROR_MSG_MAX];
+        (void) snprintf(text, sizeof text, "%s ended before it answered", c->handler->peer ? c->handler->peer : "the other program");
+        fail_all_calls(c, err ? err : -ECONNRESET, text);
         if (!c->freed && c->handler->on_close)
                 c->handler->on_close(c->arg, c, err);
 }

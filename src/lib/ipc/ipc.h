@@ -64,6 +64,7 @@ struct ipc_conn_handler {
         void (*on_packet)(void *arg, struct ipc_conn *c, struct ipc_packet *p);
         /* After all reply callbacks got their error; err 0: the peer closed. The owner frees c. */
         void (*on_close)(void *arg, struct ipc_conn *c, int err);
+        const char *peer; /* who is at the other end, for errors; NULL: "the other program" */
 };
 /* Called once: err 0 and the reply, or a negative errno (with p NULL and err text in e). A reply
  * has the type of its request. */

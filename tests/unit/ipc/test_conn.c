@@ -70,7 +70,7 @@ static void on_close(void *arg, struct ipc_conn *c, int err) {
         f->close_err = err;
 }
 
-static const struct ipc_conn_handler handler = { on_packet, on_close };
+static const struct ipc_conn_handler handler = { .on_packet = on_packet, .on_close = on_close, .peer = "the stand-in" };
 
 static void on_reply(void *arg, int err, const struct error *e, struct ipc_packet *p) {
         struct fixture *f = arg;
