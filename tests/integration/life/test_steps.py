@@ -61,12 +61,14 @@ class Messages:
         return max((self.text(pid).count('sendmsg(') for pid in self.traces), default=0)
 
     def close(self):
-        """A process that is stopped stays so."""
+        """A process that is stopped stays so, and is returned; it may have come to that just now."""
         for p in self.traces.values():
             if p.poll() is None:
                 p.send_signal(signal.SIGINT)
             p.wait(30)
+        met = self.met
         shutil.rmtree(self.folder)
+        return met
 
 
 def placed(h):
@@ -114,11 +116,11 @@ class Run:
     def until_met(self, what):
         """Pid of the process that stands still; None when the operation ended without one."""
         until(lambda: self.met or self.over() or self.met, 120, what)
-        pid = self.met
-        if self.messages:
-            self.messages.close()
-            self.messages = None
         self.h.fault.disarm()
+        if not self.messages:
+            return self.met
+        pid = self.messages.close()
+        self.messages = None
         return pid
 
     def known(self):
