@@ -63,7 +63,8 @@ OPERATIONS = {
     'publish': Operation('publish', 'publish', name='mine'),
     'publish-full': Operation('publish', 'publish', name='mine', kind='full'),
 }
-UNDONE = ('checkpoint', 'fork', 'publish')  # what a restart of cspaced may end as "interrupted"
+# What may be undone, with nothing left of it, when cspaced or cspace-rootd ends meanwhile, and the errors that say so.
+UNDONE = {'checkpoint': ('interrupted',), 'fork': ('interrupted',), 'publish': ('interrupted', 'unavailable', 'build_failed')}
 
 
 def rows(h, query):
@@ -133,7 +134,7 @@ def check(h, op, s, acknowledged, what, lost, may_fail=False, others=()):
         assert r.status == 200, f'{what}: acknowledged, but there is no such operation'
         good = r.json['state'] == 'succeeded'
         # Where its VM is gone, what concerned it has failed; otherwise it is finished or was undone.
-        assert good or ((lost or may_fail) and op.kind != 'delete') or (op.kind in UNDONE and r.json['error']['code'] == 'interrupted'), f'{what}: {r}'
+        assert good or ((lost or may_fail) and op.kind != 'delete') or r.json['error']['code'] in UNDONE.get(op.kind, ()), f'{what}: {r}'
     if op.kind == 'delete':
         assert good is None or s not in now, f'{what}: {now}'
         if s not in now:

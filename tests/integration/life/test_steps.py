@@ -21,7 +21,7 @@ from fault import state
 from operations import OPERATIONS, check, clear, settled
 
 # Looks at one in so many of what there is to look at, beginning elsewhere for each operation; 1: at all, which takes two hours.
-EVERY = int(os.environ.get('CSPACE_STEPS_EVERY', '12'))
+EVERY = int(os.environ.get('CSPACE_STEPS_EVERY', '32'))
 ONLY = os.environ.get('CSPACE_STEPS_ONLY', '')  # of them, those in whose description this is
 VICTIMS = ('cspaced', 'rootd', 'warden', 'vm')
 COPIED = ('other-warden', 'other-vm')  # of what the operation made
