@@ -310,7 +310,7 @@ static json_t *name_json(const char *name) {
                 return j;
         char text[PATH_MAX];
         size_t n = 0;
-        for (; name[n] && n < sizeof text - 1; n++)
+        for (; n < sizeof text - 1 && name[n]; n++)
                 text[n] = (signed char) name[n] < 0 ? '?' : name[n];
         text[n] = '\0';
         return json_string(text);

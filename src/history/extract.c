@@ -146,10 +146,12 @@ static int take_xattrs(struct tree *t, const struct hinode *i, struct xattrs *a,
                 if (!is_wanted(a->v[k].name))
                         continue;
                 bytes += strlen(a->v[k].name) + 1 + a->v[k].n;
-                if (n == TAR_XATTRS_MAX || bytes > TAR_XATTRS_BYTES_MAX)
+                if (n == TAR_XATTRS_MAX || bytes > TAR_XATTRS_BYTES_MAX) {
                         r = -EDQUOT;
-                else
-                        v[n++] = (struct tar_xattr) { .name = a->v[k].name, .value = a->v[k].value, .n = a->v[k].n };
+                } else {
+                        v[n] = (struct tar_xattr) { .name = a->v[k].name, .value = a->v[k].value, .n = a->v[k].n };
+                        n++;
+                }
         }
         if (r == -EDQUOT)
                 return error_set(t->err, r, "\"%s\" has more extended attributes than is accepted", e->name);
