@@ -17,7 +17,8 @@ struct procs {
         struct cgroups *cgroups;
         bool is_root, reset_oom;
         struct list all;
-        size_t n;
+        struct list forgotten; /* not to be found any more, but pinned */
+        size_t n;              /* in both */
         struct timer *sweep;
         bool sweeping;
         uv_signal_t *sigchld;

@@ -36,6 +36,7 @@ int procs_new(uv_loop_t *loop, const struct identity *id, struct cgroups *cgroup
         t->is_root = geteuid() == 0;
         t->reset_oom = oom_needs_reset();
         list_init(&t->all);
+        list_init(&t->forgotten);
         t->sweep = timer_new(loop, sweep, t);
         t->sigchld = calloc(1, sizeof *t->sigchld);
         if (!t->sweep || !t->sigchld) {
@@ -57,6 +58,8 @@ static void signal_closed(uv_handle_t *h) {
         free(h);
 }
 
+static void forget_forgotten(struct procs *t, bool all);
+
 void procs_free(struct procs *t) {
         if (!t)
                 return;
@@ -64,6 +67,7 @@ void procs_free(struct procs *t) {
                 struct proc *p = CONTAINER_OF(it, struct proc, link);
                 procs_delete(p);
         }
+        forget_forgotten(t, true);
         timer_free(t->sweep);
         timer_free(t->stop_timer);
         t->sigchld->data = NULL;
@@ -79,6 +83,14 @@ static void forget(struct proc *p) {
         proc_free(p);
 }
 
+static void forget_forgotten(struct procs *t, bool all) {
+        LIST_FOREACH(it, &t->forgotten) {
+                struct proc *p = CONTAINER_OF(it, struct proc, link);
+                if (all || p->pins == 0)
+                        forget(p);
+        }
+}
+
 /* With something left running it stays known, so that this can be signalled and killed by its name. */
 static bool idle(const struct proc *p) {
         return p->state == PROC_ENDED && p->pins == 0 && !p->out[0] && !p->out[1] &&
@@ -89,6 +101,7 @@ static bool idle(const struct proc *p) {
 static void sweep(void *arg) {
         struct procs *t = arg;
         uint64_t now = clock_mono_ms(), next = 0;
+        forget_forgotten(t, false);
         LIST_FOREACH(it, &t->all) {
                 struct proc *p = CONTAINER_OF(it, struct proc, link);
                 if (!idle(p))
@@ -316,7 +329,13 @@ int procs_stop_all(struct procs *t, unsigned term_ms, unsigned kill_ms, bool eve
 void procs_forget_ended(struct procs *t) {
         LIST_FOREACH(it, &t->all) {
                 struct proc *p = CONTAINER_OF(it, struct proc, link);
-                if (p->state != PROC_RUNNING && p->pins == 0)
+                if (p->state == PROC_RUNNING)
+                        continue;
+                if (p->pins == 0) {
                         procs_delete(p);
+                } else { /* a stream still tells its end: nobody else finds it */
+                        list_remove(&p->link);
+                        list_append(&t->forgotten, &p->link);
+                }
         }
 }

@@ -39,5 +39,5 @@ void procs_delete(struct proc *p);
  * started (PID 1 only). */
 int procs_stop_all(struct procs *t, unsigned term_ms, unsigned kill_ms, bool everyone,
                    void (*done)(void *arg, int err), void *arg);
-/* Forgets every command that does not run. */
+/* Forgets every command that does not run; nothing finds one any more, also while it is pinned. */
 void procs_forget_ended(struct procs *t);
