@@ -167,6 +167,7 @@ def test_the_host_parts(linked):
     a.send(STDIN, b'before')
     a.until(lambda x: x.out == b'before')
     for n in range(3):
+        assert linked.http('control', 'GET', '/control/stats')[0] == 200  # the agent's SETTINGS, which say that it can, have come
         with pytest.raises(EOFError):
             linked.open('part')
         assert linked.proc.stdout.readline() == 'closed 0 parted\n'
