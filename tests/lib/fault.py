@@ -5,6 +5,8 @@ import mmap
 import os
 import signal
 
+from host import until
+
 NAME_MAX, LOG_MAX = 32, 256
 
 
@@ -34,7 +36,12 @@ class Fault:
         return self
 
     def disarm(self):
-        self.block.armed = 0
+        """Pid of the process that met the point, if it came to that, be it just now."""
+        b = self.block
+        b.armed = 0
+        if b.at and b.seen >= b.at:
+            until(lambda: self.met, what='the stop or end of who met it')
+        return self.met
 
     @property
     def met(self):

@@ -218,16 +218,14 @@ def run(d, op, at, how):
     thread = threading.Thread(target=ask)
     thread.start()
 
-    def met():
-        return d.own_fault.met and 'met'
-    end = until(lambda: met() or over(d, answer) or met(), EVENTUALLY, f'{op.kind}, boundary {at}')
-    if end == 'met':
+    until(lambda: d.own_fault.met or over(d, answer), EVENTUALLY, f'{op.kind}, boundary {at}')
+    met = d.own_fault.disarm()
+    if met:
         act(d, s, how)
-    d.own_fault.disarm()
     thread.join(60)
     acknowledged = answer[0].json['operation']['id'] if answer and answer[0].status in (200, 201, 202) else None
-    assert end == 'met' or acknowledged, answer
-    return s, acknowledged, end == 'met'
+    assert met or acknowledged, answer
+    return s, acknowledged, bool(met)
 
 
 def act(d, s, how):

@@ -132,7 +132,8 @@ def run(h, op, at):
     def over():
         with contextlib.suppress(OSError, http.client.HTTPException, AssertionError):
             return bool(answer) and h.get('/v1/operations?state=running', timeout=1).json['operations'] == []
-    until(lambda: h.fault.met or over() or h.fault.met, 120, f'{op.kind}, boundary {at}')
+    until(lambda: h.fault.met or over(), 120, f'{op.kind}, boundary {at}')
+    h.fault.disarm()
     return s, answer, thread
 
 

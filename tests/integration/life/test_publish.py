@@ -139,7 +139,8 @@ def test_rootd_ends_at_a_step(host, full, fault):
     s = counting(h)
     before = counts(h, s)
     h.stop()
-    h.start_rootd(fault).start_cspaced()
+    h.fault.arm('rootd', fault)
+    h.start_rootd().start_cspaced()
     r = h.post(f'/v1/sandboxes/{s}/publish', {'name': 'mine', 'kind': 'full' if full else 'disk'})
     op = r.json['operation']['id']
     until(lambda: h.rootd.poll() is not None, what='the end of cspace-rootd')

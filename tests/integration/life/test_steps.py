@@ -115,10 +115,9 @@ class Run:
 
     def until_met(self, what):
         """Pid of the process that stands still; None when the operation ended without one."""
-        until(lambda: self.met or self.over() or self.met, 120, what)
-        self.h.fault.disarm()
+        until(lambda: self.met or self.over(), 120, what)
         if not self.messages:
-            return self.met
+            return self.h.fault.disarm()
         pid = self.messages.close()
         self.messages = None
         return pid
