@@ -54,11 +54,23 @@ int procs_new(uv_loop_t *loop, const struct identity *id, struct cgroups *cgroup
         return 0;
 }
 
+static void forget(struct proc *p) {
+        list_remove(&p->link);
+        p->t->n--;
+        proc_free(p);
+}
+
+static void forget_forgotten(struct procs *t, bool all) {
+        LIST_FOREACH(it, &t->forgotten) {
+                struct proc *p = CONTAINER_OF(it, struct proc, link);
+                if (all || p->pins == 0)
+                        forget(p);
+        }
+}
+
 static void signal_closed(uv_handle_t *h) {
         free(h);
 }
-
-static void forget_forgotten(struct procs *t, bool all);
 
 void procs_free(struct procs *t) {
         if (!t)
@@ -76,20 +88,6 @@ void procs_free(struct procs *t) {
 }
 
 /* --- table ---------------------------------------------------------------------------------- */
-
-static void forget(struct proc *p) {
-        list_remove(&p->link);
-        p->t->n--;
-        proc_free(p);
-}
-
-static void forget_forgotten(struct procs *t, bool all) {
-        LIST_FOREACH(it, &t->forgotten) {
-                struct proc *p = CONTAINER_OF(it, struct proc, link);
-                if (all || p->pins == 0)
-                        forget(p);
-        }
-}
 
 /* With something left running it stays known, so that this can be signalled and killed by its name. */
 static bool idle(const struct proc *p) {

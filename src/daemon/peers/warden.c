@@ -73,12 +73,18 @@ void warden_free(struct warden *w) {
         free(w);
 }
 
+static int asked(int r, uint16_t type, struct error *err) {
+        if (r == -ENOTCONN)
+                return error_set(err, r, "the warden has ended");
+        return r < 0 ? error_errno(err, r, "could not ask the warden to %s", ipc_type_name(type)) : 0;
+}
+
 int warden_call(struct warden *w, uint16_t type, const void *body, size_t n, unsigned timeout_ms, ipc_reply_cb cb,
                 void *arg, struct error *err) {
         fault_point(ipc_type_name(type));
         int r = ipc_conn_call(w->conn, type, body, n, NULL, 0, timeout_ms, cb, arg);
         fault_point(ipc_type_name(type));
-        return r < 0 ? error_errno(err, r, "could not ask the warden to %s", ipc_type_name(type)) : 0;
+        return asked(r, type, err);
 }
 
 int warden_call_fd(struct warden *w, uint16_t type, int fd, unsigned timeout_ms, ipc_reply_cb cb, void *arg,
@@ -86,5 +92,5 @@ int warden_call_fd(struct warden *w, uint16_t type, int fd, unsigned timeout_ms,
         fault_point(ipc_type_name(type));
         int r = ipc_conn_call(w->conn, type, NULL, 0, &fd, 1, timeout_ms, cb, arg);
         fault_point(ipc_type_name(type));
-        return r < 0 ? error_errno(err, r, "could not ask the warden to %s", ipc_type_name(type)) : 0;
+        return asked(r, type, err);
 }

@@ -7,7 +7,7 @@
  *
  * A test makes a file of sizeof (struct fault_block) and names it in CSPACE_FAULT; each program started with that maps it, and
  * its forks share it. The test writes what it wants while they run, `armed` last, and reads what was met. Nothing is in it
- * that is not in the same order in tests/integration/fault.py. Compiled out with NDEBUG.
+ * that is not in the same order in tests/lib/fault.py. Compiled out with NDEBUG.
  */
 #include <stdatomic.h>
 #include <stdint.h>

@@ -153,7 +153,8 @@ static void end(struct ipc_conn *c, int err) {
                 return;
         silence(c);
         char text[ERROR_MSG_MAX];
-        (void) snprintf(text, sizeof text, "%s ended before it answered", c->handler->peer ? c->handler->peer : "the other program");
+        const char *peer = c->handler->peer ? c->handler->peer : "the other program";
+        (void) snprintf(text, sizeof text, err ? "the connection to %s broke" : "%s ended before it answered", peer);
         fail_all_calls(c, err ? err : -ECONNRESET, text);
         if (!c->freed && c->handler->on_close)
                 c->handler->on_close(c->arg, c, err);
