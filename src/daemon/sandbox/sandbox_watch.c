@@ -85,10 +85,11 @@ struct watch {
         struct warden *warden;
         struct timer *timer;
         uint64_t give_up_ms; /* monotonic; 0 while all is well */
-        bool querying;
+        bool querying, resuming;
 };
 
 static void connect_again(void *arg);
+static void query(void *arg);
 
 /* A move that has begun and has not taken the connection over yet is told, as cspace-rootd's word would tell it. */
 static void vm_lost(struct watch *w, const char *reason) {
@@ -123,10 +124,29 @@ static void on_standstill(struct watch *w, const char *reason) {
         sandbox_log(w->app, w->s, "warn", "no_room", "%s", stands ? reason : "the host has room again, and the guest goes on");
 }
 
+static void on_resumed(void *arg, int err, const struct error *e, struct ipc_packet *p) {
+        (void) p;
+        struct watch *w = arg;
+        w->resuming = false;
+        if (err == -EBUSY && !w->timer) /* that operation's part is not over yet */
+                w->timer = timer_start(w->app->loop, WATCH_RETRY_MS, query, w);
+        else if (err < 0 && err != -ECANCELED && err != -ECONNRESET)
+                log_warn("sandbox %s: its VM was found paused and could not be resumed: %s", w->s->id, e->msg);
+}
+
+/* Found paused, and nobody was told that it is, or the row would say so: it was paused for an operation of the cspaced before,
+ * which may come about after this one has asked how it is. */
+static void resume(struct watch *w) {
+        if (!w->resuming && warden_call(w->warden, IPC_RESUME, NULL, 0, RESUME_TIMEOUT_MS, on_resumed, w, NULL) >= 0)
+                w->resuming = true;
+}
+
 static void on_state(struct watch *w, const char *state, const char *reason) {
-        bool to_run = strcmp(state, "paused") == 0 && w->s->state == SANDBOX_RUNNING; /* it was asked to */
+        bool to_run = strcmp(state, "paused") == 0 && w->s->state == SANDBOX_RUNNING;
         if (strcmp(state, "running") == 0 || (to_run && reason[0]))
                 on_standstill(w, reason);
+        if (to_run)
+                resume(w);
         if (strcmp(state, "failed") != 0 && strcmp(state, "exited") != 0)
                 return;
         vm_lost(w, reason[0] ? reason : "the VM ended");
@@ -143,13 +163,6 @@ static void on_close(void *arg, int err) {
 
 static const struct warden_handler handler = { .on_event = on_event, .on_close = on_close };
 
-static void on_resumed(void *arg, int err, const struct error *e, struct ipc_packet *p) {
-        (void) arg;
-        (void) p;
-        if (err < 0 && err != -ECANCELED)
-                log_warn("a VM that was found paused could not be resumed: %s", e->msg);
-}
-
 static void on_query(void *arg, int err, const struct error *e, struct ipc_packet *p) {
         (void) e;
         struct watch *w = arg;
@@ -161,25 +174,31 @@ static void on_query(void *arg, int err, const struct error *e, struct ipc_packe
                 watch_lost(w);
                 return;
         }
-        bool paused = strcmp(st.state, "paused") == 0;
-        /* Nobody was told that it is paused, or the row would say so. */
-        if (paused && w->s->state == SANDBOX_RUNNING)
-                (void) warden_call(w->warden, IPC_RESUME, NULL, 0, RESUME_TIMEOUT_MS, on_resumed, NULL, NULL);
-        if (w->give_up_ms && (paused || strcmp(st.state, "running") == 0)) {
+        if (w->give_up_ms && (strcmp(st.state, "paused") == 0 || strcmp(st.state, "running") == 0)) {
                 w->give_up_ms = 0;
                 sandbox_log(w->app, w->s, "info", "warden_back", "connected to the warden again");
         }
         on_state(w, st.state, st.reason);
 }
 
-static void connect_again(void *arg) {
+static void query(void *arg) {
         struct watch *w = arg;
         w->timer = NULL;
-        if (warden_connect(w->app, w->s->id, &handler, w, &w->warden, NULL) < 0 ||
-            warden_call(w->warden, IPC_QUERY, NULL, 0, QUERY_TIMEOUT_MS, on_query, w, NULL) < 0)
+        if (w->querying)
+                return;
+        if (warden_call(w->warden, IPC_QUERY, NULL, 0, QUERY_TIMEOUT_MS, on_query, w, NULL) < 0)
                 watch_lost(w);
         else
                 w->querying = true;
+}
+
+static void connect_again(void *arg) {
+        struct watch *w = arg;
+        w->timer = NULL;
+        if (warden_connect(w->app, w->s->id, &handler, w, &w->warden, NULL) < 0)
+                watch_lost(w);
+        else
+                query(w);
 }
 
 void sandbox_watch_ask(struct sandbox *s) {
@@ -219,7 +238,7 @@ struct warden *sandbox_unwatch_keep(struct sandbox *s) {
                 return NULL;
         s->watch = NULL;
         timer_cancel(w->timer);
-        if (w->querying) { /* its answer has us as argument */
+        if (w->querying || w->resuming) { /* the answer has us as argument */
                 warden_free(w->warden);
                 w->warden = NULL;
         }

@@ -10,7 +10,9 @@ A test steers it by JSON lines on RUN/standin.sock:
   {"release": true}                    is said
   {"held": "PLACE"}                    whether such a request waits
   {"vm_exit": ID, "reason": "..."}     the VM ends: warden event, EXITED
+  {"late_pause": ID}                   what a cspaced that is gone had asked for comes about: its VM is paused
   {"lost": ID}                         the host was started again: nothing of its VM is there, but its disk
+  {"paused": ID}                       whether it is
   {"warden_exit": ID}                  the warden's sockets go away
   {"gateway": ID, ...}                 see standin_gateway.py
   {"quiet": true}                      what is placed from now on sends nothing: it has no gateway until
@@ -447,6 +449,11 @@ class Sandbox:
         else:
             conn.error(name, seq, 22, 'not a request')
 
+    def pause(self):
+        self.paused = True
+        for c in self.conns:
+            c.event('WARDEN_EVENT', state='paused', reason='')
+
     def end(self, reason):
         self.ended = reason
         for c in self.conns:
@@ -716,6 +723,10 @@ def steer(m):
             c.event('PACKETS', **m['packets'])
     elif 'vm_exit' in m:
         PLACED[m['vm_exit']].end(m.get('reason', 'the VM was killed'))
+    elif 'late_pause' in m:
+        PLACED[m['late_pause']].pause()
+    elif 'paused' in m:
+        return PLACED[m['paused']].paused
     elif 'lost' in m:
         LOST.add(m['lost'])
     elif 'warden_exit' in m:

@@ -197,6 +197,21 @@ def test_lost_paused_one_fails(ready):
     assert d.sandbox(s)['state'] == 'running'
 
 
+def test_paused_for_a_cspaced_that_is_gone(ready):
+    """Its fork had the warden pause the VM; that comes about when this cspaced has asked already how it is."""
+    d = ready
+    s = made(d, 'pause')
+    d.fault('RESUME', error=[16, 'the VM is being saved'], times=1)
+    d.steer(late_pause=s)
+    until(lambda: not d.steer(paused=s), what='a VM that goes on')
+    assert d.sandbox(s)['state'] == 'running'
+    change(d, s, 'pause')
+    d.steer(late_pause=s)
+    d.steer(vm_exit=s)  # told after it
+    assert consistent(d, s) == 'failed'
+    assert d.steer(seen=True).count('RESUME') == 2
+
+
 def test_one_whose_disk_is_being_stored_is_waited_for(ready):
     d = ready
     s = made(d, 'resume')
