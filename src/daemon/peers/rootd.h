@@ -3,16 +3,14 @@
 
 /*
  * The connection to cspace-rootd: kept open, made again when lost, with a reconcile pass
- * (reconcile.h) after each connect. While there is none, calls fail at once with -ENOTCONN.
+ * (reconcile.h) after each connect. While there is none, calls fail at once with -ENOTCONN; how long that is borne:
+ * peers/patience.h.
  */
 
 #include <stdbool.h>
 
 #include "ipc/ipc.h"
 #include "ipc/messages.h"
-
-/* How long what needs it waits while it is (re)started, before that fails with API_UNAVAILABLE. */
-#define ROOTD_PATIENCE_MS 20000
 
 struct app;
 struct rootd;

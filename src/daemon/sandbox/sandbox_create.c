@@ -37,6 +37,7 @@
 #include "create.h"
 #include "egress/egress.h"
 #include "fork.h"
+#include "peers/patience.h"
 #include "peers/rootd.h"
 #include "peers/warden.h"
 #include "sandbox_flow.h"
@@ -49,7 +50,6 @@
 #define THAW_TIMEOUT_MS 30000 /* where there is another way, should the process hang */
 #define BOOT_TIMEOUT_MS 200000 /* STARTING: a kernel that hangs is started over */
 #define QUERY_TIMEOUT_MS 10000
-#define LOST_MAX 3 /* so often cspace-rootd may end during one of these */
 #define CONNECT_LOOK_MS 50
 #define QUERY_GAP_MS 50
 
@@ -64,13 +64,13 @@ struct create {
         enum stage stage;
         uint64_t t0_us;
         struct timer *timer; /* until cspace-rootd is there */
-        uint64_t patience_ms; /* monotonic */
+        struct patience rootd;
+        uint64_t query_until_ms; /* monotonic */
         struct variant_wait *variant;
         struct warden *warden;
         bool asked;      /* cspace-rootd owes an answer */
         bool started_over;
-        unsigned lost;   /* so often cspace-rootd has ended: what it was asked for was begun anew */
-        bool unclear;    /* what that has left is not removed yet */
+        bool unclear;    /* what a cspace-rootd that has ended left is not removed yet */
         bool thawed;     /* placed from the image of a process */
         bool snapshot;   /* not from that any more */
         bool resumed;    /* after a restart of cspaced */
@@ -282,7 +282,7 @@ static void on_identified(void *arg, int err, const struct error *e, struct ipc_
         struct ipc_ready m;
         if (err == -ECANCELED || err == -ECONNRESET)
                 return; /* given up, or on_close comes next */
-        if (c->resumed && (err == -EALREADY || err == -EBUSY) && clock_mono_ms() < c->patience_ms) {
+        if (c->resumed && (err == -EALREADY || err == -EBUSY) && clock_mono_ms() < c->query_until_ms) {
                 query(c);
                 return;
         }
@@ -345,10 +345,11 @@ static enum api_code code_of(int err) {
 /* It has ended during what it was asked for. True: another one is waited for, and asked. What was placed by the first is
  * half made, or whole and known to nobody. */
 static bool rootd_lost(struct create *c, int err) {
-        if ((err != -ECONNRESET && err != -ENOTCONN) || c->app->stopping || ++c->lost > LOST_MAX)
+        if (err == -ENOTCONN && rootd_connected(c->app->rootd))
+                err = -ECONNRESET; /* its end is not read yet */
+        if (c->app->stopping || !patience_lasts(&c->rootd, err, clock_mono_ms()))
                 return false;
         c->unclear = true;
-        c->patience_ms = clock_mono_ms() + ROOTD_PATIENCE_MS;
         step_variant(c);
         return true;
 }
@@ -448,7 +449,9 @@ static void look_again(void *arg) {
 static void step_variant(struct create *c) {
         struct error e = ERROR_INIT;
         c->stage = STAGE_VARIANT;
-        if (!rootd_connected(c->app->rootd) && clock_mono_ms() < c->patience_ms) {
+        if (rootd_connected(c->app->rootd))
+                patience_answered(&c->rootd);
+        else if (patience_lasts(&c->rootd, -ENOTCONN, clock_mono_ms())) {
                 c->timer = timer_start(c->app->loop, CONNECT_LOOK_MS, look_again, c);
                 if (c->timer)
                         return;
@@ -542,7 +545,7 @@ static const struct warden_handler resumed_handler = { .on_event = on_resumed_ev
 static void step_query(struct create *c) {
         c->stage = STAGE_QUERY;
         c->resumed = true;
-        c->patience_ms = clock_mono_ms() + IDENTIFY_TIMEOUT_MS;
+        c->query_until_ms = clock_mono_ms() + IDENTIFY_TIMEOUT_MS;
         if (warden_connect(c->app, c->s->id, &resumed_handler, c, &c->warden, NULL) < 0)
                 start_over(c);
         else
@@ -558,7 +561,6 @@ static struct create *create_new(struct app *app, struct sandbox *s, const char 
         c->app = app;
         c->s = sandbox_ref(s);
         c->t0_us = clock_mono_us();
-        c->patience_ms = clock_mono_ms() + ROOTD_PATIENCE_MS;
         (void) str_copy(c->op_id, sizeof c->op_id, op_id);
         s->create = c;
         return c;

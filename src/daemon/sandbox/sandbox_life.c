@@ -37,6 +37,7 @@
 #include "create.h"
 #include "egress/egress.h"
 #include "fork.h"
+#include "peers/patience.h"
 #include "peers/rootd.h"
 #include "peers/warden.h"
 #include "proxy/proxy.h"
@@ -53,7 +54,6 @@
 #define STOP_GRACE_MS 10000      /* what the guest's processes are given */
 #define STOP_TIMEOUT_MS 45000    /* beyond that the VM is ended */
 #define RETRY_MS 100
-#define PATIENCE_MS ROOTD_PATIENCE_MS /* also while a warden is (re)started */
 
 #define HAS_VM (SANDBOX_BIT(SANDBOX_RUNNING) | SANDBOX_BIT(SANDBOX_PAUSED))
 #define AT_REST (SANDBOX_BIT(SANDBOX_SUSPENDED) | SANDBOX_BIT(SANDBOX_STOPPED) | SANDBOX_BIT(SANDBOX_FAILED))
@@ -109,7 +109,8 @@ struct life {
         enum step step;
         struct warden *warden;
         struct timer *timer;
-        uint64_t patience_ms; /* monotonic */
+        struct patience rootd, wardens;
+        uint64_t busy_ms;     /* monotonic: until when one that is busy is asked again; 0 none is */
         bool asked;           /* cspace-rootd or the database owes an answer */
         bool lost;            /* the VM has ended */
         enum api_code code;   /* UNDO, FALL_BACK: why */
@@ -149,7 +150,6 @@ static struct life *life_new(struct app *app, struct sandbox *s, enum sandbox_ve
         if (!l)
                 return NULL;
         *l = (struct life){ .app = app, .s = sandbox_ref(s), .verb = verb, .from = s->state };
-        l->patience_ms = clock_mono_ms() + PATIENCE_MS;
         (void) str_copy(l->op_id, sizeof l->op_id, op_id);
         (void) str_copy(l->image, sizeof l->image, op_id);
         s->life = l;
@@ -283,7 +283,7 @@ static void fail(struct life *l, enum api_code code, const char *why) {
         if (l->verb == SANDBOX_SUSPEND)
                 l->s->image[0] = 0;
         l->step = STEP_UNDO;
-        l->patience_ms = clock_mono_ms() + PATIENCE_MS;
+        l->rootd = l->wardens = (struct patience){ 0 };
         take_step(l);
 }
 
@@ -291,6 +291,14 @@ static void later(struct life *l) {
         l->timer = timer_start(l->app->loop, RETRY_MS, take_step, l);
         if (!l->timer)
                 fail(l, API_INTERNAL, "out of memory");
+}
+
+/* With what the cspaced before had asked for: whether to ask again. */
+static bool still_busy(struct life *l, unsigned limit_ms) {
+        uint64_t now = clock_mono_ms();
+        if (l->busy_ms == 0)
+                l->busy_ms = now + limit_ms;
+        return now < l->busy_ms;
 }
 
 /* Whether the flow was ended while an answer was awaited. */
@@ -309,12 +317,13 @@ static bool ended_meanwhile(struct life *l) {
 
 /* ---- the warden's part --------------------------------------------------------------------------- */
 
-static void warden_lost(struct life *l, const char *why) {
+/* err as of patience_lasts(). */
+static void warden_lost(struct life *l, int err, const char *why) {
         struct warden *w = STEAL(l->warden);
         warden_free(w);
         if (l->step >= STEP_COMMIT && l->step != STEP_UNDO && l->step != STEP_AWAKE)
                 return; /* not needed any more */
-        if (clock_mono_ms() > l->patience_ms) {
+        if (!patience_lasts(&l->wardens, err, clock_mono_ms())) {
                 if (l->verb == SANDBOX_STOP) {
                         l->step = STEP_COMMIT; /* ended without it */
                         take_step(l);
@@ -337,7 +346,7 @@ static void on_event(void *arg, const struct ipc_warden_event *e) {
 
 static void on_close(void *arg, int err) {
         (void) err;
-        warden_lost(arg, "the warden ended");
+        warden_lost(arg, -ECONNRESET, "the warden ended");
 }
 
 static const struct warden_handler handler = { .on_event = on_event, .on_close = on_close };
@@ -355,7 +364,7 @@ static int ask_warden(struct life *l, uint16_t type, const void *body, size_t n,
 static void simple(struct life *l, uint16_t type) {
         struct error e = ERROR_INIT;
         if (ask_warden(l, type, NULL, 0, WARDEN_TIMEOUT_MS, &e) < 0)
-                warden_lost(l, e.msg);
+                warden_lost(l, -ENOTCONN, e.msg);
 }
 
 static void step_fsfreeze(struct life *l, bool on) {
@@ -364,7 +373,7 @@ static void step_fsfreeze(struct life *l, bool on) {
         uint8_t body[16];
         size_t n;
         if (ipc_fsfreeze_encode(&m, body, sizeof body, &n) < 0 || ask_warden(l, IPC_FSFREEZE, body, n, WARDEN_TIMEOUT_MS, &e) < 0)
-                warden_lost(l, e.msg);
+                warden_lost(l, -ENOTCONN, e.msg);
 }
 
 static void step_warden(struct life *l) {
@@ -378,7 +387,7 @@ static void step_warden(struct life *l) {
                 simple(l, IPC_RESUME);
         else if (ipc_stop_encode(&m, body, sizeof body, &n) < 0 ||
                  ask_warden(l, IPC_STOP, body, n, STOP_TIMEOUT_MS, &e) < 0)
-                warden_lost(l, e.msg);
+                warden_lost(l, -ENOTCONN, e.msg);
 }
 
 static enum api_code code_of(int err) {
@@ -446,12 +455,14 @@ static void on_answer(void *arg, int err, const struct error *e, struct ipc_pack
                 life_vm_ended(l, e->msg);
                 return;
         }
-        if (err == -EBUSY && clock_mono_ms() < l->patience_ms) { /* with what the cspaced before had asked */
+        patience_answered(&l->wardens);
+        if (err == -EBUSY && still_busy(l, PATIENCE_MS)) {
                 if (l->step == STEP_SAVE)
                         l->step = STEP_BEGIN;
                 later(l);
                 return;
         }
+        l->busy_ms = 0;
         if (l->step == STEP_UNDO) {
                 if (err < 0)
                         log_warn("sandbox %s: it does not go on as it should: %s", l->s->id, e->msg);
@@ -492,11 +503,12 @@ static bool begins(const struct life *l) {
         return l->verb == SANDBOX_SUSPEND || (copies(l) && l->checkpoint->full && !l->s->image[0]);
 }
 
-static void rootd_lost(struct life *l, int err, const struct error *e) {
-        /* -ENOENT: between two requests, and its start has swept away what was begun. */
-        bool lost = err == -ECONNRESET || err == -ENOTCONN || (err == -ENOENT && begins(l) && l->step != STEP_BEGIN);
-        bool busy = err == -EBUSY; /* with the same, for the cspaced before */
-        if ((!lost && !busy) || clock_mono_ms() > l->patience_ms + (busy ? COMMIT_TIMEOUT_MS : 0)) {
+static void rootd_failed(struct life *l, int err, const struct error *e) {
+        /* -ENOENT: it has ended between two requests, and its start has swept away what was begun. */
+        bool swept = err == -ENOENT && begins(l) && l->step != STEP_BEGIN;
+        bool again = err == -EBUSY ? still_busy(l, COMMIT_TIMEOUT_MS)
+                                   : patience_lasts(&l->rootd, swept ? -ECONNRESET : err, clock_mono_ms());
+        if (!again) {
                 fail(l, code_of(err), e->msg);
                 return;
         }
@@ -505,15 +517,21 @@ static void rootd_lost(struct life *l, int err, const struct error *e) {
         later(l);
 }
 
+static void rootd_answered(struct life *l) {
+        patience_answered(&l->rootd);
+        l->busy_ms = 0;
+}
+
 static void on_begun(void *arg, int err, const struct error *e, struct ipc_packet *p) {
         struct life *l = arg;
         struct error own = ERROR_INIT;
         if (ended_meanwhile(l))
                 return;
         if (err < 0) {
-                rootd_lost(l, err, e);
+                rootd_failed(l, err, e);
                 return;
         }
+        rootd_answered(l);
         if (p->n_fds != 1) {
                 fail(l, API_INTERNAL, "cspace-rootd's answer lacks a descriptor");
                 return;
@@ -530,7 +548,7 @@ static void on_begun(void *arg, int err, const struct error *e, struct ipc_packe
         if (r >= 0)
                 r = warden_call_fd(l->warden, IPC_SAVE, p->fds[0], WARDEN_TIMEOUT_MS, on_answer, l, &own);
         if (r < 0)
-                warden_lost(l, own.msg);
+                warden_lost(l, -ENOTCONN, own.msg);
 }
 
 static void step_begin(struct life *l) {
@@ -544,7 +562,7 @@ static void step_begin(struct life *l) {
         if (r >= 0)
                 r = rootd_call(l->app->rootd, IPC_IMAGE_BEGIN, body, n, NULL, 0, BEGIN_TIMEOUT_MS, on_begun, l, &e);
         if (r < 0)
-                rootd_lost(l, r, &e);
+                rootd_failed(l, r, &e);
         else
                 l->asked = true;
 }
@@ -581,11 +599,12 @@ static void on_committed(void *arg, int err, const struct error *e, struct ipc_p
                 if (l->lost && l->verb == SANDBOX_SUSPEND)
                         end_lost(l, l->why);
                 else if (err < 0)
-                        rootd_lost(l, err, e);
+                        rootd_failed(l, err, e);
                 else
                         fail(l, API_INTERNAL, "cspace-rootd's answer cannot be read");
                 return;
         }
+        rootd_answered(l);
         bool asleep = copies(l) && l->checkpoint->full && l->from == SANDBOX_RUNNING && !l->lost;
         l->step = asleep ? STEP_AWAKE : in_parts(l) ? STEP_SEAL : STEP_ROW;
         take_step(l);
@@ -599,9 +618,10 @@ static void on_sealed(void *arg, int err, const struct error *e, struct ipc_pack
         if (err < 0 && err != -ECONNRESET && err != -ENOTCONN && err != -EBUSY && err != -ENOENT)
                 l->checkpoint->full = false; /* the VM goes on already; only the image is left to undo */
         if (err < 0) {
-                rootd_lost(l, err, e);
+                rootd_failed(l, err, e);
                 return;
         }
+        rootd_answered(l);
         l->step = STEP_ROW;
         take_step(l);
 }
@@ -624,7 +644,7 @@ static void step_seal(struct life *l) {
         if (r >= 0)
                 r = rootd_call(l->app->rootd, IPC_IMAGE_COMMIT, body, n, NULL, 0, COMMIT_TIMEOUT_MS, on_sealed, l, &e);
         if (r < 0)
-                rootd_lost(l, r, &e);
+                rootd_failed(l, r, &e);
         else
                 l->asked = true;
 }
@@ -647,7 +667,7 @@ static void step_commit(struct life *l) {
         if (r >= 0)
                 r = rootd_call(l->app->rootd, IPC_IMAGE_COMMIT, body, n, NULL, 0, COMMIT_TIMEOUT_MS, on_committed, l, &e);
         if (r < 0)
-                rootd_lost(l, r, &e);
+                rootd_failed(l, r, &e);
         else
                 l->asked = true;
 }
@@ -903,7 +923,6 @@ static void first_step(struct life *l) {
         l->warden = sandbox_unwatch_keep(l->s);
         if (l->warden)
                 warden_set_handler(l->warden, &handler, l);
-        l->patience_ms = clock_mono_ms() + PATIENCE_MS;
         if (copies(l)) {
                 first_checkpoint_step(l);
                 return;

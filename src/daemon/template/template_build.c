@@ -40,6 +40,7 @@
 #define LINE_MAX_BYTES (64 * 1024)
 #define COMMIT_TIMEOUT_MS 600000
 #define LAST_LINES_MS 5000      /* from the answer to the end of the progress stream */
+#define RETRY_MS 200           /* while cspace-rootd is not there */
 #define BUILD_SHARE 60          /* percent of the whole until the variant begins */
 #define BUILDS_WAITING_MAX 64
 #define MANIFEST_MAX (1024 * 1024)
@@ -57,6 +58,7 @@ void build_free(struct build *bd) {
                 }
         stream_close(bd->progress);
         timer_cancel(bd->last_lines);
+        timer_cancel(bd->again);
         variant_wait_cancel(bd->variant);
         publish_free(bd->app, bd->publish);
         buf_done(&bd->line);
@@ -119,7 +121,16 @@ static void step_tag(struct build *bd) {
                 template_unused(app, old);
 }
 
+void build_wait(struct build *bd, int err, const char *why, void (*again)(void *)) {
+        if (patience_lasts(&bd->rootd, err, clock_mono_ms()))
+                bd->again = timer_start(bd->app->loop, RETRY_MS, again, bd);
+        if (!bd->again)
+                build_fail(bd, API_UNAVAILABLE, why);
+}
+
 /* ---- variant ------------------------------------------------------------------------------- */
+
+static void step_variant(void *arg);
 
 static void on_variant_progress(void *arg, const char *step, int percent, int eta_s) {
         struct build *bd = arg;
@@ -140,7 +151,9 @@ static void on_variant_log(void *arg, const char *text, size_t n) {
 static void on_variant(void *arg, int err, const struct error *e) {
         struct build *bd = arg;
         bd->variant = NULL;
-        if (err < 0)
+        if (err == -ECONNRESET || err == -ENOTCONN)
+                build_wait(bd, err, e->msg, step_variant);
+        else if (err < 0)
                 build_fail(bd, err == -ENOSPC ? API_STORAGE_FULL : API_BUILD_FAILED, e->msg);
         else
                 step_tag(bd);
@@ -149,15 +162,19 @@ static void on_variant(void *arg, int err, const struct error *e) {
 static const struct variant_waiter variant_waiter = {
         .on_progress = on_variant_progress, .on_done = on_variant, .on_log = on_variant_log };
 
-static void step_variant(struct build *bd) {
+static void step_variant(void *arg) {
+        struct build *bd = arg;
         struct error e = ERROR_INIT;
+        bd->again = NULL;
         bd->stage = VARIANT;
         if (bd->publish && bd->publish->full) {
                 step_tag(bd);
                 return;
         }
         int r = variant_ensure(bd->app, bd->tmpl, bd->memory_mb, bd->cpus, &variant_waiter, bd, &bd->variant, &e);
-        if (r < 0)
+        if (r == -ENOTCONN)
+                build_wait(bd, r, e.msg, step_variant);
+        else if (r < 0)
                 build_fail(bd, api_code_from_errno(r), e.msg);
         else if (r == 1)
                 step_tag(bd);
@@ -230,8 +247,8 @@ static void on_committed(void *arg, int err, const struct error *e, struct ipc_p
         struct build *bd = arg;
         if (err == -ECANCELED && bd->app->stopping)
                 return;
-        if (err < 0 && bd->publish && (err == -ECONNRESET || err == -ENOTCONN))
-                publish_again(bd);
+        if (bd->publish && (err == -ECONNRESET || err == -ENOTCONN))
+                publish_again(bd, err, e->msg);
         else if (err < 0)
                 build_fail(bd, err == -ENOSPC ? API_STORAGE_FULL : API_BUILD_FAILED, e->msg);
         else
@@ -260,7 +277,9 @@ static void on_template_row(void *arg, int err, const struct error *e) {
         int r = ipc_template_commit_encode(&m, body, sizeof body, &n);
         if (r >= 0)
                 r = rootd_call(bd->app->rootd, IPC_TEMPLATE_COMMIT, body, n, NULL, 0, COMMIT_TIMEOUT_MS, on_committed, bd, &own);
-        if (r < 0)
+        if (r == -ENOTCONN && bd->publish)
+                publish_again(bd, r, own.msg);
+        else if (r < 0)
                 build_fail(bd, api_code_from_errno(r), own.msg);
 }
 
@@ -618,6 +637,7 @@ void template_builds_abandon(struct app *app) {
                 stream_close(bd->progress);
                 bd->progress = NULL;
                 timer_cancel(STEAL(bd->last_lines));
+                timer_cancel(STEAL(bd->again));
                 struct variant_wait *w = STEAL(bd->variant);
                 variant_wait_cancel(w);
         }

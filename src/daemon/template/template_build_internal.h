@@ -4,6 +4,7 @@
 /* A template that is coming about: what builds (template_build.c) and publishing (template_publish.c) share. */
 
 #include "base/buf.h"
+#include "peers/patience.h"
 #include "store/op.h"
 #include "template_internal.h"
 
@@ -23,8 +24,6 @@ struct publish {
         bool full;
         bool wake;               /* it ran, and was suspended for this */
         struct op_wait *suspend; /* its end is awaited */
-        struct timer *retry;
-        uint64_t patience_ms;    /* monotonic: while cspace-rootd is restarted */
 };
 
 struct build {
@@ -47,6 +46,8 @@ struct build {
         struct buf line;
         bool replied, eof;
         struct timer *last_lines;
+        struct timer *again; /* cspace-rootd is awaited */
+        struct patience rootd;
         char digest[DIGEST_LEN + 1];
         char said_error[ERROR_MSG_MAX], said_code[64];
         struct tmpl *tmpl; /* pinned */
@@ -58,10 +59,12 @@ struct build {
 /* The files are in builds/<id>/out/, the digest is known: the rest is the same for both. */
 void build_commit(struct build *bd);
 void build_fail(struct build *bd, enum api_code code, const char *why); /* bd is gone */
+/* cspace-rootd was lost (err as of patience_lasts()): again(bd) is called after a while, or bd fails. */
+void build_wait(struct build *bd, int err, const char *why, void (*again)(void *bd));
 /* One without a queue: in the list, so that its name is taken. -EALREADY, -EAGAIN, -EINVAL as template_build(). */
 int build_reserve(struct app *app, const char *ref, struct build **ret, struct op **ret_other, struct error *err);
 void build_free(struct build *bd);
 
 /* template_publish.c */
 void publish_free(struct app *app, struct publish *p);
-void publish_again(struct build *bd); /* cspace-rootd was lost while it committed */
+void publish_again(struct build *bd, int err, const char *why); /* cspace-rootd was lost while it committed: -ECONNRESET, -ENOTCONN */

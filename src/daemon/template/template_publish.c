@@ -40,8 +40,6 @@
 
 #define PUBLISH_TIMEOUT_MS 600000
 #define SUSPEND_TIMEOUT_MS 900000
-#define RETRY_MS 200
-#define PATIENCE_MS 20000
 #define WAKE_TRIES 3
 
 #define HAS_VM (SANDBOX_BIT(SANDBOX_RUNNING) | SANDBOX_BIT(SANDBOX_PAUSED))
@@ -56,7 +54,6 @@ void publish_free(struct app *app, struct publish *p) {
         if (!p)
                 return;
         op_wait_cancel(p->suspend);
-        timer_cancel(p->retry);
         memcpy(image, p->image, sizeof image);
         p->image[0] = 0;
         image_release(app, image);
@@ -79,17 +76,8 @@ bool publish_uses(struct app *app, const char *id) {
 
 /* ---- cspace-rootd's part ------------------------------------------------------------------------- */
 
-static void retry(struct build *bd, const char *why) {
-        struct publish *p = bd->publish;
-        if (clock_mono_ms() < p->patience_ms)
-                p->retry = timer_start(bd->app->loop, RETRY_MS, ask, bd);
-        if (!p->retry)
-                build_fail(bd, API_UNAVAILABLE, why);
-}
-
-void publish_again(struct build *bd) {
-        bd->publish->patience_ms = clock_mono_ms() + PATIENCE_MS;
-        retry(bd, "cspace-rootd ended");
+void publish_again(struct build *bd, int err, const char *why) {
+        build_wait(bd, err, why, ask);
 }
 
 static void on_published(void *arg, int err, const struct error *e, struct ipc_packet *pk) {
@@ -97,13 +85,16 @@ static void on_published(void *arg, int err, const struct error *e, struct ipc_p
         struct ipc_published m;
         if (bd->app->stopping)
                 return; /* the next cspaced says that it was interrupted */
-        if (err == -ECONNRESET || err == -ENOTCONN || err == -EBUSY)
-                retry(bd, e->msg);
+        if (err == -ECONNRESET || err == -ENOTCONN)
+                publish_again(bd, err, e->msg);
+        else if (err == -EBUSY) /* with the same, from before the connection was lost */
+                publish_again(bd, -ENOTCONN, e->msg);
         else if (err < 0)
                 build_fail(bd, err == -ENOSPC || err == -EDQUOT ? API_STORAGE_FULL : API_BUILD_FAILED, e->msg);
         else if (ipc_published_decode(pk->body, pk->body_n, &m) < 0 || !digest_valid(m.digest))
                 build_fail(bd, API_INTERNAL, "cspace-rootd's answer cannot be read");
         else {
+                patience_answered(&bd->rootd);
                 (void) str_copy(bd->digest, sizeof bd->digest, m.digest);
                 bd->disk_bytes = m.disk_bytes;
                 build_commit(bd);
@@ -126,9 +117,7 @@ static void ask(void *arg) {
         struct error e = ERROR_INIT;
         uint8_t body[256];
         size_t n;
-        p->retry = NULL;
-        if (!p->patience_ms)
-                p->patience_ms = clock_mono_ms() + PATIENCE_MS;
+        bd->again = NULL;
         struct op *o = op_find(bd->app, bd->id);
         if (o)
                 op_progress(o, "copying", 20, -1);
@@ -145,7 +134,7 @@ static void ask(void *arg) {
         if (r >= 0)
                 r = rootd_call(bd->app->rootd, IPC_PUBLISH, body, n, &fd, 1, PUBLISH_TIMEOUT_MS, on_published, bd, &e);
         if (r == -ENOTCONN)
-                retry(bd, e.msg);
+                publish_again(bd, r, e.msg);
         else if (r < 0)
                 build_fail(bd, api_code_from_errno(r), e.msg);
 }

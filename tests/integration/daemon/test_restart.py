@@ -247,6 +247,18 @@ def test_variant_under_way(daemon):
     assert d.get('/v1/templates').json['templates'] == []
 
 
+def test_build_goes_on_when_rootd_ends_while_its_variant_is_made(daemon):
+    d = daemon
+    d.hold('PLACE')
+    op = d.post('/v1/templates', {'name': 'x'}).json['operation']['id']
+    d.held('PLACE')
+    d.steer(drop=True)
+    d.release()
+    until(lambda: d.op(op)['state'] != 'running', what='the end')
+    assert d.op(op)['state'] == 'succeeded', d.op(op)
+    assert d.get('/v1/templates/x').status == 200
+
+
 def test_kill_at_random_points(ready):
     """A load of creates and deletes, and cspaced killed again and again."""
     d = ready
