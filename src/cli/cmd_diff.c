@@ -77,12 +77,15 @@ static const char *put_parents(const struct tree *t, const char *path, int *ret_
 
 static void put_sizes(const json_t *change) {
         const json_t *old = json_object_get(change, "old"), *new = json_object_get(change, "new");
+        int64_t from = member_int(old, "size", 0), to = member_int(new, "size", 0);
         char a[TEXT_SIZE] = "", b[TEXT_SIZE] = "";
         if (str_eq(member_str(old, "type"), "file"))
-                text_size((uint64_t) member_int(old, "size", 0), a);
+                text_size((uint64_t) from, a);
         if (str_eq(member_str(new, "type"), "file"))
-                text_size((uint64_t) member_int(new, "size", 0), b);
-        if (a[0] && b[0] && member_int(old, "size", 0) != member_int(new, "size", 0))
+                text_size((uint64_t) to, b);
+        if (a[0] && b[0] && from != to && str_eq(a, b)) /* they differ by less than is shown */
+                printf("  %lld B -> %lld B", (long long) from, (long long) to);
+        else if (a[0] && b[0] && from != to)
                 printf("  %s -> %s", a, b);
         else if (a[0] || b[0])
                 printf("  %s", b[0] ? b : a);

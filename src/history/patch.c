@@ -2,6 +2,7 @@
 #include "patch.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,14 +26,17 @@ struct text {
         size_t n;
 };
 
-bool patch_is_text(const uint8_t *data, size_t n) {
+const char *patch_unfit(const uint8_t *data, size_t n) {
         size_t lines = 0;
 
-        if (n > HISTORY_PATCH_FILE_MAX || (n > 0 && memchr(data, '\0', n)) || !str_is_utf8(data, n))
-                return false;
+        if (n > HISTORY_PATCH_FILE_MAX)
+                return "too_large";
+        if ((n > 0 && memchr(data, '\0', n)) || !str_is_utf8(data, n))
+                return "binary";
         for (size_t i = 0; i < n; i++)
                 lines += data[i] == '\n';
-        return lines < HISTORY_PATCH_LINES_MAX;
+        lines += n > 0 && data[n - 1] != '\n';
+        return lines > HISTORY_PATCH_LINES_MAX ? "too_large" : NULL;
 }
 
 static void text_done(struct text *t) {

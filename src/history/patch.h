@@ -3,7 +3,6 @@
 
 /* A unified difference of two small texts. */
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -15,9 +14,9 @@ struct patch_side {
         size_t n;
 };
 
-/* Whether it is worth showing: UTF-8 without NUL, at most HISTORY_PATCH_FILE_MAX bytes and HISTORY_PATCH_LINES_MAX
- * lines. */
-bool patch_is_text(const uint8_t *data, size_t n);
+/* NULL where it is worth showing, or why it is not: "binary" where it is no UTF-8 or has a NUL, "too_large" beyond
+ * HISTORY_PATCH_FILE_MAX bytes or HISTORY_PATCH_LINES_MAX lines. */
+const char *patch_unfit(const uint8_t *data, size_t n);
 
 /* Appends "--- a/path", "+++ b/path" and the hunks, with three lines around each. Both sides are texts. Control bytes
  * of paths come out as "?". 0, -ENOMEM, -ENOBUFS. */

@@ -97,8 +97,9 @@ static int read_text(struct hfs *fs, const struct hinode *i, uint8_t **ret, size
         r = hfile_read(&f, 0, data, (size_t) size);
         if (r < 0)
                 return r;
-        if (!patch_is_text(data, (size_t) size)) {
-                *why = "binary";
+        const char *unfit = patch_unfit(data, (size_t) size);
+        if (unfit) {
+                *why = unfit;
                 return 0;
         }
         *ret = STEAL(data);

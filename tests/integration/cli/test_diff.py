@@ -106,6 +106,13 @@ def test_tree(run, served):
     assert len(document['changes']) == 8 and 'next_cursor' not in document
 
 
+def test_sizes_that_look_the_same_are_shown_to_the_byte(run, served):
+    served.answers['/v1/sandboxes/s/diff'] = pages(
+        [change('changed', '/a', old={**META, 'size': 100_000}, new={**META, 'size': 100_002}, what=['content']),
+         change('changed', '/b', old={**META, 'size': 100_000}, new={**META, 'size': 100_000}, what=['content'])])
+    assert run('diff', 's').stdout.decode().splitlines() == ['~ a  100000 B -> 100002 B', '~ b  97.7 KiB']
+
+
 def test_cat_that_breaks_off_is_a_failure(run, served):
     served.answers['/v1/sandboxes/s/history/file'] = lambda q: (200, {'Content-Length': '10'}, b'hello')
     r = run('cat', 's@x:/a')

@@ -74,6 +74,7 @@ def test_patches_apply(tmp_path):
 
 def test_what_gets_none(tmp_path):
     before = {'etc/text': b'a\n', 'etc/binary': b'a\0b', 'etc/large': b'x\n' * 300_000, 'etc/latin': 'ü\n'.encode('latin-1'),
+              'etc/long': b'x\n' * 20_000, 'etc/last': b'x\n' * 19_999,
               'etc/mode': b'm\n'}
     after = {n: d + b'more\n' for n, d in before.items()}
     after['etc/mode'] = before['etc/mode']
@@ -85,7 +86,9 @@ def test_what_gets_none(tmp_path):
     records = {r['path']: r for r in diff(old, new, '--patch')[0]}
     assert records['/etc/text']['patch'] == '--- a/etc/text\n+++ b/etc/text\n@@ -1 +1,2 @@\n a\n+more\n'
     assert records['/etc/binary']['patch_omitted'] == 'binary' and records['/etc/latin']['patch_omitted'] == 'binary'
-    assert records['/etc/large']['patch_omitted'] == 'too_large'
+    # More lines than are compared: a text all the same.
+    assert records['/etc/large']['patch_omitted'] == 'too_large' and records['/etc/long']['patch_omitted'] == 'too_large'
+    assert records['/etc/last']['patch'].endswith('+more\n')
     for path in ('/etc/mode', '/etc/link'):
         assert 'patch' not in records[path] and 'patch_omitted' not in records[path]
     assert not any('patch' in r for r in diff(old, new)[0])

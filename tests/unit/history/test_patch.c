@@ -77,16 +77,16 @@ static void what_is_text(void **state) {
 
         (void) state;
         assert_non_null(large);
-        assert_true(patch_is_text((const uint8_t *) "", 0));
-        assert_true(patch_is_text((const uint8_t *) "gr\xc3\xbc\xc3\x9f\n", 7));
-        assert_false(patch_is_text((const uint8_t *) "a\0b", 3));
-        assert_false(patch_is_text((const uint8_t *) "\xff\n", 2));
+        assert_null(patch_unfit((const uint8_t *) "", 0));
+        assert_null(patch_unfit((const uint8_t *) "gr\xc3\xbc\xc3\x9f\n", 7));
+        assert_string_equal(patch_unfit((const uint8_t *) "a\0b", 3), "binary");
+        assert_string_equal(patch_unfit((const uint8_t *) "\xff\n", 2), "binary");
         memset(large, 'x', HISTORY_PATCH_FILE_MAX + 1);
-        assert_true(patch_is_text(large, HISTORY_PATCH_FILE_MAX));
-        assert_false(patch_is_text(large, HISTORY_PATCH_FILE_MAX + 1));
+        assert_null(patch_unfit(large, HISTORY_PATCH_FILE_MAX));
+        assert_string_equal(patch_unfit(large, HISTORY_PATCH_FILE_MAX + 1), "too_large");
         memset(large, '\n', HISTORY_PATCH_LINES_MAX);
-        assert_true(patch_is_text(large, HISTORY_PATCH_LINES_MAX - 1));
-        assert_false(patch_is_text(large, HISTORY_PATCH_LINES_MAX));
+        assert_null(patch_unfit(large, HISTORY_PATCH_LINES_MAX));
+        assert_string_equal(patch_unfit(large, HISTORY_PATCH_LINES_MAX + 1), "too_large");
         free(large);
 }
 
