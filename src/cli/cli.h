@@ -27,6 +27,7 @@ struct cli_globals {
         const char *key;    /* --key or CSPACE_API_KEY, may be NULL */
         bool json;
         const char *command; /* "template build", for messages */
+        const char *sandbox; /* the one that is spoken of, as it was named; NULL: none, or several */
         bool stuck;          /* a worker thread cannot be joined: end by _exit() */
 };
 extern struct cli_globals cli_globals;

@@ -65,12 +65,26 @@ int api_error_set(struct api_error *e, const char *code, const char *fmt, ...) {
         return -1;
 }
 
+/* With the sandbox that the command is about in the place of SANDBOX, so that it can be typed as it stands. */
+static char *spoken(const char *hint) {
+        static const char word[] = "SANDBOX";
+        char *out = mem_dup("");
+
+        for (const char *at; cli()->sandbox && (at = strstr(hint, word)); hint = at + sizeof word - 1) {
+                _cleanup_free_ char *before = out;
+                out = mem_printf("%s%.*s%s", before, (int) (at - hint), hint, cli()->sandbox);
+        }
+        _cleanup_free_ char *before = out;
+        return mem_printf("%s%s", before, hint);
+}
+
 int api_error_print(const struct api_error *e) {
         const char *hint = api_error_hint(e->code);
+        _cleanup_free_ char *words = hint ? spoken(hint) : NULL;
 
         if (api_error_is(e, "usage"))
                 return cli_usage("%s", e->message);
-        return cli_fail_code(e->code, "%s%s%s", e->message, hint ? "; " : "", hint ? hint : "");
+        return cli_fail_code(e->code, "%s%s%s", e->message, words ? "; " : "", words ? words : "");
 }
 
 /* --api, CSPACE_API_URL, or the socket in the run folder of the configuration. */

@@ -30,7 +30,7 @@ int api_error_set(struct api_error *e, const char *code, const char *fmt, ...)
         __attribute__((format(printf, 3, 4)));
 /* Prints it with what to do about it; returns CLI_FAILURE, or CLI_USAGE for the code "usage". */
 int api_error_print(const struct api_error *e);
-const char *api_error_hint(const char *code); /* NULL: none */
+const char *api_error_hint(const char *code); /* with SANDBOX for one; NULL: none */
 
 struct client;
 /* From the global options, the environment and the configuration. */

@@ -65,6 +65,7 @@ static int cat_one(struct client *c, const char *sandbox, const char *at, const 
         const uint8_t *data;
         ssize_t n;
 
+        cli()->sandbox = sandbox;
         if (open_file(c, "file", sandbox, at, path, &x, &e) < 0)
                 return api_error_print(&e);
         while ((n = xfer_read(x, &data, &e)) > 0)

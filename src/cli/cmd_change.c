@@ -49,7 +49,8 @@ static void ask(struct client *c, const char *verb, const char *sandbox, const s
                 ret->nothing = str_eq(verb, "wake") && runs(now);
                 if (ret->again || ret->nothing)
                         return;
-                if (conflict && wakes)
+                cli()->sandbox = sandbox;
+                if (conflict && wakes && !runs(now))
                         *rc = cli_fail_code(e.code, "%s; `cspace wake %s` does what applies", e.message, sandbox);
                 else
                         *rc = api_error_print(&e);
@@ -59,21 +60,27 @@ static void ask(struct client *c, const char *verb, const char *sandbox, const s
         }
 }
 
-static void await(struct client *c, const char *verb, const char *sandbox, const struct change *ch, json_t *done, int *rc) {
+/* Whether there is more to wait for: not when this was told to end. */
+static bool await(struct client *c, const char *verb, const char *sandbox, const struct change *ch, json_t *done, int *rc) {
+        _cleanup_free_ char *goes_on = mem_printf("the %s goes on all the same; `cspace info %s` shows its state", verb, sandbox);
         _cleanup_json_ json_t *op = NULL;
         struct api_error e;
 
         if (ch->nothing && !ch->again && !cli()->json)
                 puts(sandbox);
         if (!ch->operation)
-                return;
-        if (operation_wait(c, ch->operation, NULL, &op, &e) < 0) {
+                return true;
+        int r = operation_watch(c, ch->operation, NULL, goes_on, &op, &e);
+        if (r > 0)
+                *rc = r;
+        else if (r < 0)
                 *rc = cli_fail_code(e.code, "%s \"%s\": %s", verb, sandbox, e.message);
-                return;
-        }
+        if (r != 0)
+                return r < 0;
         json_array_append(done, op);
         if (!cli()->json)
                 puts(sandbox);
+        return true;
 }
 
 /* All are asked first: the host works on them side by side. */
@@ -91,8 +98,8 @@ static int change_all(const char *verb, int argc, char **argv) {
                 if (!all[i].again)
                         ask(c, verb, argv[i], all, &all[i], &rc);
         }
-        for (int i = 0; i < argc; i++)
-                await(c, verb, argv[i], &all[i], done, &rc);
+        for (int i = 0; i < argc && await(c, verb, argv[i], &all[i], done, &rc); i++)
+                ;
         if (cli()->json)
                 output_json(done);
         for (int i = 0; i < argc; i++) {

@@ -17,28 +17,29 @@
 static const char *name;
 static bool full;
 
-/* Asks for an operation and waits for its end. */
-static int operate(struct client *c, const char *sandbox, const char *verb, const json_t *body, json_t **ret) {
+/* Asks for an operation and waits for its end; who is told to end says goes_on. */
+static int operate(struct client *c, const char *sandbox, const char *verb, const json_t *body, const char *goes_on, json_t **ret) {
         _cleanup_free_ char *id = client_escape(sandbox), *target = mem_printf("/v1/sandboxes/%s/%s", id, verb);
         _cleanup_json_ json_t *answer = NULL, *op = NULL;
         struct api_error e;
 
         int r = client_call(c, "POST", target, body, 0, &answer, &e);
         if (r >= 0)
-                r = operation_wait(c, member_str(json_object_get(answer, "operation"), "id"), NULL, &op, &e);
-        int rc = r < 0 ? api_error_print(&e) : CLI_OK;
-        if (r >= 0)
-                *ret = STEAL(op);
-        return rc;
+                r = operation_watch(c, member_str(json_object_get(answer, "operation"), "id"), NULL, goes_on, &op, &e);
+        if (r < 0)
+                return api_error_print(&e);
+        *ret = STEAL(op);
+        return r; /* CLI_OK, or that of a signal */
 }
 
 static int run_checkpoint(struct client *c, int argc, char **argv) {
         _cleanup_json_ json_t *body = json_pack("{s:s, s:s?}", "kind", full ? "full" : "disk", "name", name), *op = NULL;
+        _cleanup_free_ char *goes_on = mem_printf("it is taken all the same; `cspace history %s` shows it", argv[0]);
 
         (void) argc;
         if (!body)
                 return cli_usage("--name is not UTF-8");
-        int rc = operate(c, argv[0], "checkpoints", body, &op);
+        int rc = operate(c, argv[0], "checkpoints", body, goes_on, &op);
         if (rc != CLI_OK)
                 return rc;
         if (cli()->json)
@@ -50,11 +51,12 @@ static int run_checkpoint(struct client *c, int argc, char **argv) {
 
 static int run_rollback(struct client *c, int argc, char **argv) {
         _cleanup_json_ json_t *body = json_pack("{s:s}", "checkpoint", argv[1]), *op = NULL;
+        _cleanup_free_ char *goes_on = mem_printf("the rollback goes on all the same; `cspace info %s` shows its state", argv[0]);
 
         (void) argc;
         if (!body)
                 return cli_usage("the checkpoint's name is not UTF-8");
-        int rc = operate(c, argv[0], "rollback", body, &op);
+        int rc = operate(c, argv[0], "rollback", body, goes_on, &op);
         if (rc == CLI_OK && cli()->json)
                 output_json(op);
         else if (rc == CLI_OK)
@@ -148,7 +150,7 @@ const struct command command_checkpoint_rm = {
         .name = "checkpoint rm",
         .synopsis = "SANDBOX CHECKPOINT...",
         .summary = "Forget checkpoints.",
-        .details = "",
+        .details = "What came of one goes on below the one before it. The sandbox stays as it is.",
         .opts = no_opts,
         .min_args = 2,
         .max_args = -1,

@@ -103,12 +103,13 @@ static int run(int argc, char **argv) {
         if (rc == CLI_OK && client_new(&c.remote.client, &err) < 0)
                 rc = cli_fail_err(&err);
         if (rc == CLI_OK) {
-                c.remote.sandbox = p.sandbox;
+                c.remote.sandbox = cli()->sandbox = p.sandbox;
                 c.remote.user = user;
                 c.progress = progress_new(false);
                 rc = copy_all(&c, &p, argc, argv);
                 progress_free(c.progress);
                 client_free(c.remote.client);
+                cli()->sandbox = NULL;
         }
         free(p.sandbox);
         return rc;

@@ -23,7 +23,7 @@ static int stream(struct client *c, const struct exec_options *o, const char *sa
         if (exec_prepare(c, sandbox, o, argc, argv, &process, &target, &e) < 0)
                 return api_error_print(&e);
         const struct exec_stream s = {
-                .client = c, .sandbox = sandbox, .process = process, .target = target, .options = o
+                .client = c, .sandbox = sandbox, .process = process, .target = target, .options = o, .stays = true
         };
         return exec_stream(&s, NULL);
 }
@@ -48,7 +48,7 @@ static int start_only(struct client *c, const char *sandbox, int argc, char **ar
 
 static int attach_again(struct client *c, const char *sandbox, const char *process, const struct exec_options *o) {
         _cleanup_free_ char *target = exec_target(sandbox, process);
-        const struct exec_stream s = { .client = c, .sandbox = sandbox, .process = process, .target = target, .options = o };
+        const struct exec_stream s = { .client = c, .sandbox = sandbox, .process = process, .target = target, .options = o, .stays = true };
 
         return exec_stream(&s, NULL);
 }

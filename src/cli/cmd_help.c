@@ -18,6 +18,9 @@ static int run(int argc, char **argv) {
                 help_group(stdout, argv[0]);
                 return CLI_OK;
         }
+        const char *near = argc == 1 ? command_suggest("", argv[0]) : NULL;
+        if (near)
+                return cli_usage("there is no command \"%s\"; did you mean \"%s\"?", argv[0], near);
         return cli_usage("there is no command \"%s\"", argv[argc - 1]);
 }
 

@@ -167,12 +167,14 @@ static void print(const json_t *s, const json_t *usage, const json_t *commands, 
                 output_field("Reason:", member_str(s, "reason"));
         output_field("Template:", member_str(s, "template"));
         output_field("Digest:", member_str(s, "digest"));
+        if (*member_str(s, "forked_from"))
+                output_field("Forked from:", member_str(s, "forked_from"));
         if (old_agent) /* from before an upgrade */
                 output_fieldf("Agent:", "not this cspace's; %s, and create it again", old_agent);
         output_fieldf("Size:", "%s memory, %lld CPU%s, disk %s", memory, (long long) cpus, str_s((uint64_t) cpus),
                       disk_mb ? disk : "as the template's");
         output_time("Created:", json_string_value(json_object_get(s, "created_at")));
-        output_time("Started:", json_string_value(json_object_get(s, "started_at")));
+        output_time("First ran:", json_string_value(json_object_get(s, "started_at")));
         output_time("Expires:", json_string_value(json_object_get(s, "expires_at")));
         print_rules(s);
         const json_t *timing = json_object_get(s, "timing");

@@ -21,8 +21,8 @@ const struct command *const command_table[] = {
         &command_stop,
         &command_start,
         &command_wake,
-        &command_checkpoint_rm, /* longest first */
         &command_checkpoint,
+        &command_checkpoint_rm,
         &command_history,
         &command_rollback,
         &command_fork,
@@ -91,13 +91,20 @@ static int match(const char *name, int argc, char **argv) {
 }
 
 const struct command *command_find(int argc, char **argv, int *ret_words) {
+        const struct command *longest = NULL;
+        int most = 0;
+
         for (const struct command *const *c = command_table; *c; c++) {
                 int words = match((*c)->name, argc, argv);
 
-                if (words > 0) {
-                        *ret_words = words;
-                        return *c;
+                if (words > most) {
+                        most = words;
+                        longest = *c;
                 }
+        }
+        if (longest) {
+                *ret_words = most;
+                return longest;
         }
         static const struct command *const hidden[] = { &command_complete, &command_log_pump };
         for (size_t i = 0; i < ARRAY_SIZE(hidden); i++) {

@@ -12,6 +12,8 @@
 #include "cli.h"
 #include "escape.h"
 #include "mem.h"
+#include "output.h"
+#include "sandbox.h"
 #include "signals.h"
 #include "terminal.h"
 #include "text.h"
@@ -158,6 +160,7 @@ struct stream_state {
         struct escape escape;
         uv_timer_t hangup;
         int hangup_signal;
+        bool started;
 };
 
 static void on_hangup(uv_timer_t *t) {
@@ -190,9 +193,10 @@ static ssize_t on_keys(void *arg, uint8_t *data, size_t n) {
 }
 
 static void on_started(void *arg, uint32_t pid) {
-        const struct stream_state *st = arg;
+        struct stream_state *st = arg;
 
         (void) pid;
+        st->started = true;
         if (st->s->started_us)
                 *st->s->started_us = clock_mono_us();
 }
@@ -216,8 +220,25 @@ static int told_signal(int signum) {
         return CLI_SIGNAL + (signum > 0 && signum < 65 ? signum : SIGKILL);
 }
 
+/* A sandbox that stands still has its commands, and they go on with it. */
+static bool stands_still(const struct exec_stream *s) {
+        static const char *const states[] = { "pausing", "paused", "suspending", "suspended" };
+        _cleanup_json_ json_t *now = NULL;
+        struct api_error e;
+
+        if (sandbox_get(s->client, s->sandbox, &now, &e) < 0)
+                return false;
+        for (size_t i = 0; i < ARRAY_SIZE(states); i++)
+                if (str_eq(member_str(now, "state"), states[i]))
+                        return true;
+        return false;
+}
+
 /* Errors that a shell would tell by an exit code of its own. */
-static int failed(const struct attach_result *r) {
+static int failed(const struct exec_stream *s, const struct attach_result *r, bool started) {
+        if (started && s->stays && api_error_is(&r->err, "sandbox_not_running") && stands_still(s))
+                return cli_fail_code(r->err.code, "%s; after `cspace wake %s` it goes on, and `cspace %s --attach %s %s` attaches to it again",
+                                     r->err.message, s->sandbox, s->options->tty ? "shell" : "exec", s->process, s->sandbox);
         int rc = api_error_print(&r->err);
 
         if (api_error_is(&r->err, "command_not_found"))
@@ -227,7 +248,7 @@ static int failed(const struct attach_result *r) {
         return rc;
 }
 
-static int result_code(const struct exec_stream *s, const struct attach_result *r) {
+static int result_code(const struct exec_stream *s, const struct attach_result *r, bool started) {
         char where[TEXT_SIZE];
 
         switch (r->end) {
@@ -246,7 +267,7 @@ static int result_code(const struct exec_stream *s, const struct attach_result *
         case ATTACH_ABANDONED:
                 return told_signal(r->signal);
         case ATTACH_FAILED:
-                return failed(r);
+                return failed(s, r, started);
         }
         return CLI_FAILURE;
 }
@@ -294,8 +315,9 @@ int exec_stream(const struct exec_stream *s, struct attach_result *ret) {
         signals_free(signals);
         terminal_restore();
         int hangup = st->hangup_signal;
+        bool started = st->started;
         uv_close((uv_handle_t *) &st->hangup, on_closed);
         if (ret)
                 *ret = r;
-        return hangup ? told_signal(hangup) : result_code(s, &r);
+        return hangup ? told_signal(hangup) : result_code(s, &r, started);
 }

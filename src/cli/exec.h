@@ -60,6 +60,7 @@ struct exec_stream {
         struct client *client;
         const char *sandbox, *process, *target;
         const struct exec_options *options;
+        bool stays;           /* the sandbox is not deleted afterwards: a command that is lost can be attached to again */
         uint64_t *started_us; /* where to note when the command had started; may be NULL */
 };
 /* Streams until the end. While it runs, signals are forwarded. Prints what went wrong. Returns the

@@ -72,6 +72,11 @@ static int check_operands(const struct command *c, int n, char **argv) {
         return CLI_OK;
 }
 
+/* One sandbox, and not any number of them. */
+static bool names_one_sandbox(const struct command *c, int n) {
+        return n > 0 && c->args[0] == COMPLETE_SANDBOX && (c->max_args >= 0 || c->command_at > 0 || c->args[1] != COMPLETE_NONE);
+}
+
 /* An error that ends the parsing must still have the form that was asked for behind it. */
 static void look_ahead_for_json(int argc, char **argv) {
         for (int i = 0; i < argc && !str_eq(argv[i], "--"); i++)
@@ -99,6 +104,8 @@ static int run_command(const struct command *c, int words, int argc, char **argv
         int rc = check_operands(c, n, argv + words);
         if (rc != CLI_OK)
                 return rc;
+        if (names_one_sandbox(c, n))
+                cli()->sandbox = argv[words];
         return c->with ? client_with(c->with, n, argv + words) : c->run(n, argv + words);
 }
 

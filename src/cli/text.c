@@ -180,7 +180,7 @@ static void two_units(unsigned long long n, const char *unit, unsigned long long
 void text_duration(uint64_t ms, char out[TEXT_SIZE]) {
         unsigned long long s = ms / 1000;
 
-        if (ms < 10000)
+        if (ms < 10000 && ms % 1000 > 0)
                 snprintf(out, TEXT_SIZE, "%llu.%02llu s", s, (unsigned long long) ms % 1000 / 10);
         else if (s < 60)
                 snprintf(out, TEXT_SIZE, "%llu s", s);

@@ -367,8 +367,8 @@ static int check_room(struct app *app, unsigned n, bool snapshot, struct error *
         }
         size_t there = sandbox_count(app, SANDBOX_ALIVE), max = app->conf.max_sandboxes;
         if (there + n > max)
-                return error_set(err, -EAGAIN, "this host has %zu of its %zu sandboxes, %u more are too many (configuration: [sandbox] max)",
-                                 there, max, n);
+                return error_set(err, -EAGAIN, "this host has %zu of its %zu sandboxes, %u more %s too many (configuration: [sandbox] max)",
+                                 there, max, n, n == 1 ? "is" : "are");
         return 0;
 }
 

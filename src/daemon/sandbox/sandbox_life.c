@@ -212,6 +212,30 @@ static json_t *result_of(const struct life *l) {
                          l->verb == SANDBOX_SUSPEND ? json_boolean(l->s->synced) : NULL);
 }
 
+/* The checkpoint of s with this id, as its log names it. */
+static const char *called(const struct sandbox *s, const char *id, char out[CHECKPOINT_NAME_MAX + ID_SIZE + 4]) {
+        const struct checkpoint *c = checkpoint_find(s, id);
+        if (c && c->name[0])
+                (void) sprintf(out, "%s (%s)", c->name, id);
+        else
+                (void) sprintf(out, "%s", id);
+        return out;
+}
+
+static void log_end(const struct life *l, const struct op *o) {
+        struct sandbox *s = l->s;
+        const char *state = sandbox_state_name(s->state);
+        char name[CHECKPOINT_NAME_MAX + ID_SIZE + 4];
+        if (l->verb == SANDBOX_FORK)
+                sandbox_log(l->app, s, "info", state, "fork");
+        else if (l->verb == SANDBOX_CHECKPOINT && !o)
+                sandbox_log(l->app, s, "info", state, "its disk was copied for a template");
+        else if (l->verb == SANDBOX_CHECKPOINT)
+                sandbox_log(l->app, s, "info", state, "checkpoint %s", called(s, l->image, name));
+        else
+                sandbox_log(l->app, s, "info", state, "%s", o ? op_kind_name(o->kind) : "");
+}
+
 /* The end, good or bad: state, row and operation in one transaction. */
 static void end(struct life *l, enum sandbox_state state, bool good) {
         struct app *app = l->app;
@@ -231,7 +255,7 @@ static void end(struct life *l, enum sandbox_state state, bool good) {
                 op_fail(app, o, b, l->code, l->why);
         (void) db_batch_submit(app->db, b, NULL, NULL);
         if (good)
-                sandbox_log(app, s, "info", sandbox_state_name(s->state), "%s", l->verb == SANDBOX_FORK ? "fork" : o ? op_kind_name(o->kind) : "");
+                log_end(l, o);
         else
                 sandbox_log(app, s, "warn", "change_failed", "%s", l->why);
         struct warden *w = STEAL(l->warden);
@@ -1005,6 +1029,9 @@ static void on_durable(void *arg, int err, const struct error *e) {
                                 sandbox_fail(g->app, s, "the VM ended");
                 }
         } else {
+                char name[CHECKPOINT_NAME_MAX + ID_SIZE + 4];
+                if (g->verb == SANDBOX_ROLLBACK && !(l && l->canceled))
+                        sandbox_log(g->app, s, "info", "rollback", "to checkpoint %s", called(s, s->head, name));
                 go_on(g);
                 image_unhold(g->app, &g->hold);
                 if (g->verb == SANDBOX_ROLLBACK)
@@ -1029,6 +1056,8 @@ static int judge(struct app *app, const struct sandbox *s, const struct verb *v,
         if (s->fork)
                 return error_set(err, -EBUSY, "sandbox \"%s\" is %s and its fork has not ended: it cannot %s now",
                                  s->id, sandbox_state_name(s->state), name);
+        if (!s->life && !s->create && !s->del && !(v->from & SANDBOX_BIT(s->state)) && s->state == v->to)
+                return error_set(err, -EBUSY, "sandbox \"%s\" is %s already", s->id, sandbox_state_name(s->state));
         if (s->life || s->create || s->del || !(v->from & SANDBOX_BIT(s->state)))
                 return error_set(err, -EBUSY, "sandbox \"%s\" is %s: it cannot %s now", s->id, sandbox_state_name(s->state), name);
         bool at_rest = SANDBOX_BIT(s->state) & AT_REST;

@@ -494,10 +494,17 @@ class Standin:
             if self.refuse_changes:
                 raise self.refuse_changes.pop(0)
             if s['state'] not in CHANGES[rest[0]][0]:
-                raise Refused(409, 'conflict', f'sandbox "{s["id"]}" is {s["state"]}: it cannot {rest[0]} now')
+                already = s['state'] == CHANGES[rest[0]][1]
+                raise Refused(409, 'conflict', f'sandbox "{s["id"]}" is {s["state"]}' + (' already' if already else f': it cannot {rest[0]} now'))
             s['state'] = CHANGES[rest[0]][1]
             op = self.operation(rest[0], s['id'])
-            op['state'] = 'succeeded'
+            if not self.hold_builds:
+                op['state'] = 'succeeded'
+            return 202, {'operation': op}
+        if rest in (['checkpoints'], ['rollback']) and method == 'POST':
+            op = self.operation(rest[0], s['id'])
+            if not self.hold_builds:
+                op['state'], op['result'] = 'succeeded', {'checkpoint': op['id']}
             return 202, {'operation': op}
         if rest == ['checkpoints']:
             return 200, {'checkpoints': [{'id': new_id(), 'name': 'before'}], 'head': None}

@@ -77,13 +77,20 @@ def test_info_of_rules(cli, server, sandbox):
     out = cli('info', sandbox).stdout.decode()
     rules = ['stop when it expires', 'suspend when nobody used it for 1 min 30 s', 'wake when it is used', 'checkpoint every 10 min, the newest 4 kept']
     assert 'Rules:       ' + ('\n' + ' ' * 13).join(rules) + '\n' in out
+    server.sandboxes[sandbox].update(idle_s=2, forked_from='f' * 26)
+    out = cli('info', sandbox).stdout.decode()
+    assert 'nobody used it for 2 s\n' in out and f'Forked from: {"f" * 26}\n' in out
 
 
 def test_a_verb_that_does_not_apply(cli, sandbox):
-    for verb in ('resume', 'restore', 'start'):
+    for verb in ('resume', 'restore', 'start'):  # there is nothing to wake
+        r = cli(verb, sandbox)
+        assert r.returncode == 125 and f'cspace: sandbox "{sandbox}" is running already\n' == r.stderr.decode(), r
+    assert cli('pause', sandbox).returncode == 0
+    assert b'already' in cli('pause', sandbox).stderr
+    for verb in ('restore', 'start'):
         r = cli(verb, sandbox)
         assert r.returncode == 125 and f'it cannot {verb} now; `cspace wake {sandbox}` does what applies'.encode() in r.stderr
-    assert b'wake' not in cli('pause', sandbox).stderr
 
 
 def test_changes_wait_for_what_is_starting(cli, server, sandbox):
@@ -324,7 +331,7 @@ def test_template_that_does_not_exist(cli, server):
     (['run', '--nope', 'x'], '"--nope"'), (['run', '-Z', 'x'], '"-Z"'), (['run', '--memory'], 'needs a value'),
     (['run', '--memory', '12X', 'x'], '12X'), (['run', '--memory', '1000000000', 'x'], 'MiB'), (['run', '--memory', '1', 'x'], '128M to 64G'), (['run', '--cpus', 'two', 'x'], 'two'),
     (['run', '--timeout', '5y', 'x'], '5y'), (['run', '--keep=yes', 'x'], 'takes no value'), (['create', '--metadata', 'x'], 'KEY=VALUE'),
-    (['create', '--ttl', 'soon'], 'soon'), (['exec', '-e', '=x', 'a', 'b'], 'no name'), (['help', 'nope'], 'nope'),
+    (['create', '--ttl', 'soon'], 'soon'), (['exec', '-e', '=x', 'a', 'b'], 'no name'), (['help', 'nope'], 'nope'), (['help', 'chekpoint'], 'did you mean "checkpoint"?'),
     (['shell', 'x', '--escape', 'ab'], 'terminal'),
 ])
 def test_usage_errors(cli, server, args, words):
@@ -336,12 +343,19 @@ def test_usage_errors(cli, server, args, words):
     assert not server.sandboxes
 
 
-def test_hints(cli, server):
-    for code, words in [('sandbox_not_running', '`cspace wake SANDBOX`'), ('checkpoint_not_found', '`cspace history SANDBOX`'),
-                        ('credential_not_found', '`cspace credential ls`')]:
+def test_hints(cli, server, tmp_path):
+    """They can be typed as they stand: with the sandbox that was named, where it was one."""
+    def hint(code, *argv):
         body = json.dumps({'error': {'code': code, 'message': 'no'}}).encode()
         server.raw_answer = b'HTTP/1.1 409 X\r\nContent-Length: %d\r\n\r\n%b' % (len(body), body)
-        assert words in cli('info', 'x').stderr.decode(), code
+        return cli(*argv).stderr.decode()
+    assert '; `cspace credential ls`' in hint('credential_not_found', 'info', 'x')
+    for argv in [['info', 'box'], ['exec', '--attach', 'p', 'box'], ['history', 'box'], ['diff', 'box', 'c'], ['cat', 'box@c:/etc'],
+                 ['cp', 'box:/etc', str(tmp_path)], ['checkpoint', 'rm', 'box', 'c', 'd'], ['suspend', 'box', 'box2'], ['logs', 'box']]:
+        assert '; `cspace wake box` has it run again, `cspace logs box` says why' in hint('sandbox_not_running', *argv), argv
+        assert '; `cspace history box` shows' in hint('checkpoint_not_found', *argv), argv
+    assert '`cspace wake box2` has' in hint('sandbox_not_running', 'suspend', 'box', 'box2')
+    assert '`cspace history SANDBOX`' in hint('checkpoint_not_found', 'template', 'rm', 'x')
 
 
 @pytest.mark.parametrize('answer', [
@@ -404,6 +418,24 @@ def test_interrupted_fork_goes_on_and_says_so(cli, server, sandbox, number):
     p.send_signal(number)
     out, err = p.communicate(timeout=20)
     assert (p.returncode, out) == (128 + number, b'') and b'the copies are made all the same' in err
+
+
+@pytest.mark.parametrize('argv, says', [
+    (['pause', 'box', 'box2'], 'the pause goes on all the same; `cspace info box` shows its state'),
+    (['suspend', 'box'], 'the suspend goes on all the same; `cspace info box` shows its state'),
+    (['checkpoint', 'box'], 'it is taken all the same; `cspace history box` shows it'),
+    (['rollback', 'box', 'before'], 'the rollback goes on all the same; `cspace info box` shows its state')])
+def test_interrupted_change_goes_on_and_says_so(cli, server, sandbox, argv, says):
+    server.sandboxes[sandbox]['name'] = 'box'
+    other = cli('create', '--quiet', '--name', 'box2').stdout.decode().strip()
+    server.sandboxes[other]['name'] = 'box2'
+    server.hold_builds = True
+    n = len(server.requests)
+    p = cli.start(*argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    wait_for(lambda: any('/operations/' in r[1] for r in server.requests[n:]))
+    p.send_signal(signal.SIGINT)
+    out, err = p.communicate(timeout=20)
+    assert (p.returncode, out, err.decode()) == (130, b'', f'cspace: {says}\n'), argv
 
 
 # --- help, completion ---------------------------------------------------------------------------------

@@ -105,6 +105,20 @@ def test_lost_guest_stream_is_no_success(cli, server, sandbox):
     assert b'exit status is not known' in err
 
 
+@pytest.mark.parametrize('state', ['suspending', 'paused', 'stopped'])
+def test_a_command_of_a_sandbox_that_stands_still(cli, server, sandbox, state):
+    """It is there when the sandbox goes on; who was cut off is told how to come back to it. One that was stopped has none any more."""
+    server.lose_attach = [0]
+    p = cli.start('exec', sandbox, *sh('echo x; exec sleep 100'), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    server.sandboxes[sandbox]['state'] = state
+    server.refuse_next = Refused(409, 'sandbox_not_running', f'sandbox "s" is {state}')
+    out, err = p.communicate(timeout=40)
+    assert (p.returncode, out) == (125, b'x\n') and b'exit status is not known' in err
+    process = next(iter(server.processes))
+    back = f'after `cspace wake {sandbox}` it goes on, and `cspace exec --attach {process} {sandbox}` attaches to it again'
+    assert (back in err.decode()) == (state != 'stopped') and (b'has it run again' in err) == (state == 'stopped'), err
+
+
 def test_input_survives_lost_connections(cli, server, sandbox):
     data = os.urandom(3 << 20)
     server.break_input = [1, 70000, 200000, 900000]

@@ -2,6 +2,7 @@
 """Pausing, suspending and stopping, with every part behind cspaced failing or cspaced itself killed in between. (With
 real VMs: tests/integration/life.)"""
 
+import json
 import threading
 import time
 
@@ -483,6 +484,33 @@ def test_checkpoint_disturbed(ready, kind, step, how):
     r = d.post(f'/v1/sandboxes/{s}/rollback?wait=60', {'checkpoint': 'first'})
     until(lambda: r.status == 200 or d.post(f'/v1/sandboxes/{s}/rollback?wait=60', {'checkpoint': 'first'}).status == 200, what='rollback')
     assert d.sandbox(s)['state'] == 'running'
+
+
+def test_the_log_names_checkpoints(ready):
+    """Which one was taken, and which one was gone back to."""
+    d = ready
+    s = d.create()['id']
+    named = checkpoint(d, s, name='before').json['operation']['id']
+    other = checkpoint(d, s, kind='full').json['operation']['id']
+    for c in ('before', other):
+        assert d.post(f'/v1/sandboxes/{s}/rollback?wait=60', {'checkpoint': c}).status == 200
+
+    def events():
+        lines = map(json.loads, d.get(f'/v1/sandboxes/{s}/logs').body.splitlines())
+        return [(x['event'], x['message']) for x in lines if not x['message'].startswith('ready after')]
+    expected = [('running', f'checkpoint before ({named})'), ('running', f'checkpoint {other}'),
+                ('rollback', f'to checkpoint before ({named})'), ('rollback', f'to checkpoint {other}')]
+    until(lambda: events() == expected, what=str(expected))
+
+
+def test_what_is_so_already(ready):
+    d = ready
+    s = d.create()['id']
+    for verb, state in [('resume', 'running'), ('pause', 'paused'), ('suspend', 'suspended'), ('stop', 'stopped')]:
+        if state != 'running':
+            assert change(d, s, verb).status == 200
+        r = change(d, s, verb)
+        assert r.status == 409 and r.json['error']['message'] == f'sandbox "{s}" is {state} already', r
 
 
 @pytest.mark.parametrize('kind', ['disk', 'full'])

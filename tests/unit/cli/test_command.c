@@ -55,6 +55,8 @@ static void test_find(void **state) {
         (void) state;
         find("run", NULL, "run", 1);
         find("run", "template", "run", 1);
+        find("checkpoint", "x", "checkpoint", 1); /* the longest, wherever it stands */
+        find("checkpoint", "rm", "checkpoint rm", 2);
         find("template", "build", "template build", 2);
         find("template", NULL, NULL, 0);
         find("template", "run", NULL, 0);

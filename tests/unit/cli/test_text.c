@@ -93,7 +93,9 @@ static void test_size(void **state) {
                 assert_string_equal(out, cases[i].text);
         }
         text_duration(0, out);
-        assert_string_equal(out, "0.00 s");
+        assert_string_equal(out, "0 s");
+        text_duration(2000, out);
+        assert_string_equal(out, "2 s");
         text_duration(215, out);
         assert_string_equal(out, "0.21 s");
         text_duration(65000, out);
