@@ -120,17 +120,8 @@ json_t *api_error_json(enum api_code code, const char *message) {
         return json_pack("{s:s, s:s}", "code", api_code_name(code), "message", message);
 }
 
-/* A message may quote what a client or guest sent: what is not UTF-8 does not go into JSON. */
-static void make_utf8(char *s) {
-        if (str_is_utf8(s, strlen(s)))
-                return;
-        for (; *s; s++)
-                if ((unsigned char) *s >= 0x80)
-                        *s = '?';
-}
-
 static void reply_error(struct api_req *r, int status, enum api_code code, json_t *details, char *message) {
-        make_utf8(message);
+        str_make_utf8(message); /* it may quote what a client or guest sent */
         json_t *body;
         if (r->route && (r->route->flags & API_FLAG_E2B)) {
                 json_decref(details);

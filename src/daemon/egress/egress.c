@@ -394,6 +394,5 @@ json_t *egress_to_json(const struct sandbox *s) {
                 return json_pack("{s:s, s:i}", "state", egress_state_name(EGRESS_OFF), "rules", 0);
         bool reason = e->state == EGRESS_REFUSED || e->state == EGRESS_AWAY;
         return json_pack("{s:s, s:I, s:s*, s:o*}", "state", egress_state_name(e->state), "rules", (json_int_t) e->rules, "reason",
-                         reason && str_is_utf8(e->reason, strlen(e->reason)) ? e->reason : NULL, "warnings",
-                         policy_warnings(e->policy));
+                         reason ? e->reason : NULL, "warnings", policy_warnings(e->policy));
 }

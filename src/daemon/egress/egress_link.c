@@ -38,6 +38,7 @@ static void send_config(struct egress *e);
 static void say(struct egress *e, enum egress_state state, const char *reason) {
         e->state = state;
         (void) snprintf(e->reason, sizeof e->reason, "%s", reason);
+        str_make_utf8(e->reason);
 }
 
 /* ---- configuration ------------------------------------------------------------------------- */

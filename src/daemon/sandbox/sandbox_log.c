@@ -38,6 +38,7 @@ void sandbox_log(struct app *app, struct sandbox *s, const char *level, const ch
         va_start(ap, fmt);
         (void) vsnprintf(message, sizeof message, fmt, ap);
         va_end(ap);
+        str_make_utf8(message); /* a guest does not hide a line by what it has in it quoted */
         if (!rate_ok(s))
                 return;
         log_debug("sandbox %s: %s: %s", s->id, event, message);

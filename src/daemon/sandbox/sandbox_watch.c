@@ -45,8 +45,7 @@ void sandbox_fail(struct app *app, struct sandbox *s, const char *reason) {
         size_t n = strnlen(reason, sizeof s->reason - 1);
         memmove(s->reason, reason, n);
         s->reason[n] = 0;
-        if (!str_is_utf8(s->reason, n))
-                (void) str_copy(s->reason, sizeof s->reason, "the VM ended");
+        str_make_utf8(s->reason);
         proxy_drop(app->proxy, s->id);
         sandbox_unwatch(s);
         int64_t keep = clock_real_ms() + SANDBOX_FAILED_KEEP_MS;

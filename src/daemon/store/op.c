@@ -379,10 +379,8 @@ void op_fail(struct app *app, struct op *o, struct db_batch *b, enum api_code co
         o->state = OP_FAILED;
         o->code = code;
         o->message = strdup(message);
-        if (o->message && !str_is_utf8(message, strlen(message)))
-                for (char *s = o->message; *s; s++)
-                        if ((unsigned char) *s >= 0x80)
-                                *s = '?';
+        if (o->message)
+                str_make_utf8(o->message);
         o->finished_ms = clock_real_ms();
         o->eta_s = -1;
         end_row(o, b);

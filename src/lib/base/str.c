@@ -250,6 +250,16 @@ bool str_is_utf8(const void *s, size_t n) {
         return true;
 }
 
+void str_make_utf8(char *s) {
+        for (size_t n = strlen(s), len; n > 0; s += len, n -= len) {
+                len = utf8_sequence((const uint8_t *) s, n);
+                if (len == 0) {
+                        *s = '?';
+                        len = 1;
+                }
+        }
+}
+
 bool mem_eq_ct(const void *a, const void *b, size_t n) {
         const volatile uint8_t *x = a, *y = b;
         uint8_t diff = 0;

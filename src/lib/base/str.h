@@ -42,6 +42,9 @@ ssize_t base64_decode(const char *s, size_t n, uint8_t *out);
 
 /* Valid UTF-8 without surrogates or overlong forms (RFC 3629). */
 bool str_is_utf8(const void *s, size_t n);
+/* Puts '?' in the place of each byte that is no part of valid UTF-8: of text that quotes what a guest or a client sent, or that was
+ * cut somewhere. */
+void str_make_utf8(char *s);
 
 /* Compares without leaking where the first difference is; lengths may leak. */
 bool mem_eq_ct(const void *a, const void *b, size_t n);

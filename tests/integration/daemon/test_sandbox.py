@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import concurrent.futures
+import json
+import os
 import time
 
 import pytest
@@ -192,6 +194,24 @@ def test_vm_ends(ready):
     assert d.delete(f'/v1/sandboxes/{a["id"]}?wait=30').status == 200
     d.steer(warden_exit=c['id'])
     until(lambda: d.sandbox(c['id'])['state'] == 'failed', 40, 'the warden given up')
+
+
+def test_what_a_guest_says_hides_nothing(ready):
+    """Its agent's and console's words are quoted in errors, reasons and the log: none of these goes because of a byte in them."""
+    d = ready
+    s = d.create()['id']
+    d.fault('FSFREEZE', error=[5, 'agent: \udcff\udcc3 said \x1b[2J\n'], times=1)
+    assert d.post(f'/v1/sandboxes/{s}/checkpoints?wait=20', {}).status == 200
+    d.fault('PAUSE', error=[5, 'agent: \udcff said'], times=1)
+    r = d.post(f'/v1/sandboxes/{s}/pause?wait=20')
+    assert 'agent: ? said' in r.json['error']['message'], r
+    assert 'agent: ? said' in d.get(f'/v1/operations/{r.json["error"]["details"]["operation_id"]}').json['error']['message']
+    d.steer(vm_exit=s, reason='console: \udce2\udc82 caf\u00e9')
+    until(lambda: d.sandbox(s)['state'] == 'failed', what='failed')
+    assert d.sandbox(s)['reason'] == 'console: ?? caf\u00e9'
+    log = [json.loads(line) for line in d.get(f'/v1/sandboxes/{s}/logs').body.splitlines()]
+    for event, text in (('checkpoint', 'agent: ?? said \x1b[2J'), ('change_failed', 'agent: ? said'), ('failed', 'console: ?? caf\u00e9')):
+        assert any(e['event'] == event and text in e['message'] for e in log), (event, log)
 
 
 def test_delete_while_creating(ready):

@@ -33,7 +33,7 @@ def encode(name, **values):
         elif kind == 'U64':
             out += struct.pack('<Q', v)
         else:
-            v = v.encode() if isinstance(v, str) else v
+            v = v.encode(errors='surrogateescape') if isinstance(v, str) else v
             out += struct.pack('<I', len(v)) + v
     assert not values, f'{name} has no {list(values)}'
     return out

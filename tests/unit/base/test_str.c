@@ -67,6 +67,19 @@ static void utf8(void **state) {
                 assert_true(str_is_utf8(good[i], strlen(good[i])));
         for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
                 assert_false(str_is_utf8(bad[i], strlen(bad[i])));
+        static const char *const made[][2] = {
+                { "", "" },
+                { "caf\xc3\xa9", "caf\xc3\xa9" },
+                { "\xff\xe2\x82\xac\x80 b", "?\xe2\x82\xac? b" },
+                { "cut \xe2\x82", "cut ??" },
+                { "\xed\xa0\x80", "???" },
+        };
+        for (size_t i = 0; i < sizeof made / sizeof made[0]; i++) {
+                char s[16];
+                assert_int_equal(str_copy(s, sizeof s, made[i][0]), 0);
+                str_make_utf8(s);
+                assert_string_equal(s, made[i][1]);
+        }
 }
 
 static void comparing(void **state) {
