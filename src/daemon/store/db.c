@@ -514,6 +514,7 @@ static int conn_open(struct db_conn *c, const char *path, struct error *err) {
         /* Exclusive: a second cspaced on the same data is refused here. */
         static const char setup[] = "PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL;"
                                     "PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;"
+                                    "PRAGMA secure_delete = ON;" /* tokens and environments go with their sandbox */
                                     "PRAGMA journal_size_limit = 16777216; BEGIN EXCLUSIVE; COMMIT";
         int r = db_script(c, setup, err);
         if (r < 0)

@@ -227,6 +227,26 @@ def test_delete_while_creating(ready):
         assert d.placed() == {} and d.sandbox(s) is None
 
 
+def test_deleted_is_gone(ready):
+    """What a sandbox's environment held, and its token, are in no file of the database once it is deleted and cspaced has ended."""
+    d = ready
+    canaries = [f'canary-{i}-' + 'x' * (3000 * i) + 'end' for i in range(4)]
+    made = [d.create(env={'KEY': c}, metadata={'m': f'meta-{i}'})['id'] for i, c in enumerate(canaries)]
+    kept = d.create(env={'KEY': 'canary-kept'})['id']
+    tokens = [d.placed()[s]['identity']['accessToken'] for s in made]
+    for s in made:
+        assert d.delete(f'/v1/sandboxes/{s}?wait=30').status == 200
+    d.stop()
+
+    def files():
+        return b''.join(open(os.path.join(d.data, n), 'rb').read() for n in os.listdir(d.data) if n.startswith('state.db'))
+    found = files()
+    assert b'canary-kept' in found
+    assert not [x for x in (*canaries, *tokens, 'meta-1') if x[:40].encode() in found]
+    d.start()
+    assert d.sandbox(kept)['state'] == 'running'
+
+
 def test_delete_is_one(ready):
     d = ready
     s = d.create()
