@@ -570,14 +570,24 @@ static int write_state_head(int fd, struct error *err) {
         return fd_write_all(fd, state_head, STATE_HEAD, err);
 }
 
+/* QEMU tells every failed writing as the same error; whether there is no room is tried. What is written is thrown away with the rest. */
+static int why_unwritten(int fd, int err) {
+        static const uint8_t nothing[256 * 1024];
+        int r = lseek(fd, 0, SEEK_END) < 0 ? 0 : fd_write_all(fd, nothing, sizeof(nothing), NULL);
+        return r == -ENOSPC || r == -EDQUOT ? r : err;
+}
+
 static void on_saved(void *arg, int err, const struct error *e, const json_t *ret) {
         _cleanup_free_ struct save *s = arg;
         struct error own = ERROR_INIT;
         (void) ret;
-        if (err < 0)
-                error_set(&own, err, "QEMU could not write the VM's state: %s", e->msg);
-        else
+        if (err < 0) {
+                err = why_unwritten(s->fd, err);
+                error_set(&own, err, "QEMU could not write the VM's state: %s",
+                          err == -ENOSPC || err == -EDQUOT ? "there is no room for it" : e->msg);
+        } else {
                 write_state_head(s->fd, &own);
+        }
         s->cb(s->arg, own.code, own.code < 0 ? &own : NULL);
 }
 
