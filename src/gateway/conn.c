@@ -192,7 +192,7 @@ static void on_dialled(void *arg, const struct dial_result *r) {
                 return;
         }
         if (r->fd < 0) {
-                fail(c, r->reason, r->error ? strerror(-r->error) : "");
+                fail(c, r->reason, dial_detail(r));
                 return;
         }
         int e = relay_new(c->gw->loop, &c->gw->pipes, fd_steal(&c->fd), r->fd, buf_data(&c->first), c->first.len, &relay_handler,

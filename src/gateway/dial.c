@@ -100,6 +100,14 @@ static void arm(struct dial *d, uint64_t ms) {
         (void) uv_timer_start(&d->timer, on_timer, ms < left ? ms : left, 0);
 }
 
+const char *dial_detail(const struct dial_result *r) {
+        if (r->reason == REASON_RESOLVE_FAILED && r->error == -ENOENT)
+                return "there is no such name, or it has no IPv4 address";
+        if (r->reason == REASON_RESOLVE_FAILED && r->error == -EIO)
+                return "the name servers gave no answer that could be used";
+        return r->error ? strerror(-r->error) : "";
+}
+
 static int begin(struct dial *d, struct in_addr addr) {
         struct sockaddr_in sa = { .sin_family = AF_INET, .sin_port = htons(d->req.port), .sin_addr = addr };
         _cleanup_fd_ int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);

@@ -37,6 +37,9 @@ struct dial_result {
         int error;                  /* negative errno of the last attempt, 0 if none was made */
 };
 
+/* What to tell of it beside the reason: "" where nothing is known. */
+const char *dial_detail(const struct dial_result *r);
+
 /* Called once, always from the loop, never from inside dial(). */
 typedef void (*dial_cb)(void *arg, const struct dial_result *r);
 struct dial;

@@ -168,7 +168,7 @@ static void on_dialled(void *arg, const struct dial_result *r) {
                                               .class = r->class };
                 if (r->has_address)
                         address_text(&r->address, f.address);
-                (void) snprintf(f.detail, sizeof f.detail, "%s", r->error ? strerror(-r->error) : "");
+                (void) snprintf(f.detail, sizeof f.detail, "%s", dial_detail(r));
                 fail(o, &f);
                 return;
         }

@@ -195,7 +195,7 @@ class Lab:
             f.writelines(f'{ip} {name}\n' for name, ip in HOSTS.items())
         self.dns_log = self.path('dns.log')
         self.world('dnsmasq', '-k', '-p', '5353', '--listen-address=127.0.0.1', '--bind-interfaces', '--no-resolv', '--no-hosts',
-                   '-H', self.path('hosts'), '--log-queries', f'--log-facility={self.dns_log}', '-u', 'root', '-C', '/dev/null',
+                   '--local=/nosuch.web.test/', '-H', self.path('hosts'), '--log-queries', f'--log-facility={self.dns_log}', '-u', 'root', '-C', '/dev/null',
                    f'--pid-file={self.path("dns.pid")}')
         self.world('nghttpd', '-a', WEB, '--echo-upload', '--trailer', 'x-end: yes', '-d', self.path('www'), '8444', self.path('key.pem'),
                    self.path('good.crt'), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

@@ -47,6 +47,18 @@ def test_inspected(gw):
     assert gw.record(kind='request', host='www.web.test')['protocol'] == 'tls'
 
 
+@pytest.mark.parametrize('name, detail', [('nosuch.web.test', 'there is no such name, or it has no IPv4 address'),
+                                          ('refused.web.test', 'the name servers gave no answer that could be used')])
+def test_a_name_without_an_address(gw, name, detail):
+    """Told as such, and not in the words of a file that is missing."""
+    status, body, err = gw.curl(f'https://{name}/')
+    assert status == 0, err
+    told = json.loads(body)['error']
+    assert (told['code'], told['reason'], told['detail']) == ('upstream_failed', 'resolve_failed', detail), told
+    r = gw.record(kind='request', host=name)
+    assert (r['reason'], r['detail']) == ('resolve_failed', detail), r
+
+
 @pytest.mark.parametrize('version', ['1.2', '1.3'])
 def test_versions(gw, version):
     status, _, err = gw.curl(f'--tlsv{version}', '--tls-max', version, 'https://web.test/')
