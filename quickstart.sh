@@ -64,14 +64,49 @@ run_logged() {
         }
 }
 
-say "building and installing to /usr/local"
+# The compiler's own lines go to the log; here stands how far it is: in a terminal always, elsewhere at every quarter.
+run_shown() {
+        failed=$(mktemp)
+        { "$@" 2>&1 || echo "$?" >"$failed"; } | {
+                told=0
+                while IFS= read -r line; do
+                        printf '%s\n' "$line" >>"$log"
+                        step=${line#\[}
+                        step=${step%%\]*}
+                        case $line in
+                        "[$step] "*) ;;
+                        *) continue ;;
+                        esac
+                        case $step in
+                        *[!0-9/]* | */*/* | /* | */ | */0*) continue ;;
+                        */*) at=${step%/*} all=${step#*/} ;;
+                        *) continue ;;
+                        esac
+                        if [ -t 1 ]; then
+                                printf '\r%s of %s' "$at" "$all"
+                        elif [ $((at * 4 / all)) -gt "$told" ]; then
+                                told=$((at * 4 / all))
+                                printf '%s of %s\n' "$at" "$all"
+                        fi
+                done
+                [ ! -t 1 ] || printf '\r\033[K'
+        }
+        code=$(cat "$failed")
+        rm -f "$failed"
+        if [ -n "$code" ]; then
+                tail -n 40 "$log" >&2
+                die "failed: $* (all output: $log)"
+        fi
+}
+
+say "building and installing to /usr/local (a minute or two, once)"
 mkdir -p "$build"
 : >"$log"
 if [ ! -f "$build/build.ninja" ]; then
         # The unit tests need more packages; ./test.sh installs those and turns them on.
         run_logged meson setup "$build" "$here" -Dtests=false
 fi
-run_logged ninja -C "$build"
+run_shown ninja -C "$build"
 # What was installed before and is the same is a mere comment in Meson's list of this installation, by which `ninja
 # uninstall` goes, and its folders are not in it: the list before knows them.
 installed=$build/meson-logs/install-log.txt
