@@ -3,17 +3,19 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/str.h"
 #include "cli.h"
 #include "client.h"
 #include "command.h"
 #include "mem.h"
 #include "operation.h"
 #include "output.h"
+#include "sandbox.h"
 
 static bool all, force;
 
 struct removal {
-        char *sandbox, *operation;
+        char *sandbox, *id, *operation;
 };
 
 struct removals {
@@ -22,19 +24,35 @@ struct removals {
         int rc;
 };
 
-static void add(struct removals *r, const char *sandbox) {
+static void add(struct removals *r, const char *sandbox, const char *id) {
         r->list = mem_grow(r->list, r->n + 1, sizeof *r->list);
-        r->list[r->n++] = (struct removal) { .sandbox = mem_dup(sandbox) };
+        r->list[r->n++] = (struct removal) { .sandbox = mem_dup(sandbox), .id = mem_dup(id) };
 }
 
 static int on_sandbox(void *arg, json_t *s) {
-        add(arg, member_str(s, "id"));
+        add(arg, member_str(s, "id"), member_str(s, "id"));
         return 0;
+}
+
+/* One may be named twice, by its id and by its name. */
+static void add_one_of(struct client *c, struct removals *r, const char *sandbox) {
+        _cleanup_json_ json_t *s = NULL;
+        struct api_error e;
+
+        if (sandbox_get(c, sandbox, &s, &e) < 0) {
+                if (!(force && api_error_is(&e, "sandbox_not_found")))
+                        r->rc = api_error_print(&e);
+                return;
+        }
+        for (size_t i = 0; i < r->n; i++)
+                if (str_eq(r->list[i].id, member_str(s, "id")))
+                        return;
+        add(r, sandbox, member_str(s, "id"));
 }
 
 /* Asks for all first: the host takes them apart side by side. */
 static void ask(struct client *c, struct removals *all_of, struct removal *r) {
-        _cleanup_free_ char *id = client_escape(r->sandbox), *target = mem_printf("/v1/sandboxes/%s", id);
+        _cleanup_free_ char *id = client_escape(r->id), *target = mem_printf("/v1/sandboxes/%s", id);
         _cleanup_json_ json_t *answer = NULL;
         struct api_error e;
 
@@ -68,8 +86,10 @@ static int remove_all(struct client *c, int argc, char **argv) {
         _cleanup_json_ json_t *done = json_array();
 
         for (int i = 0; i < argc; i++)
-                if (!cli_named_before(argv, i))
-                        add(&r, argv[i]);
+                if (argc == 1)
+                        add(&r, argv[i], argv[i]);
+                else if (!cli_named_before(argv, i))
+                        add_one_of(c, &r, argv[i]);
         if (all && client_list(c, "/v1/sandboxes", "sandboxes", on_sandbox, &r, &e) < 0)
                 r.rc = api_error_print(&e);
         for (size_t i = 0; i < r.n; i++)
@@ -80,6 +100,7 @@ static int remove_all(struct client *c, int argc, char **argv) {
                 output_json(done);
         for (size_t i = 0; i < r.n; i++) {
                 free(r.list[i].sandbox);
+                free(r.list[i].id);
                 free(r.list[i].operation);
         }
         free(r.list);

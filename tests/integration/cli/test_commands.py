@@ -470,7 +470,7 @@ def test_named_twice_is_taken_once(cli, server, sandbox):
     cli('pause', other)
     r = cli('pause', sandbox, other, sandbox)
     assert r.returncode == 125 and r.stdout.decode().split() == [sandbox] and f'"{other}" is paused'.encode() in r.stderr, r
-    r = cli('rm', 'box', other, 'box', other)
+    r = cli('rm', 'box', other, 'box', sandbox, other)
     assert (r.returncode, r.stdout.decode().split(), r.stderr) == (0, ['box', other], b''), r
     server.keys.append({'id': 'k'})
     r = cli('key', 'rm', 'k', 'k')
