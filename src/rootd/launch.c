@@ -239,6 +239,8 @@ enum launch_event launcher_read(struct launcher *l, int ret_fds[LAUNCH_READY_FDS
 
 int launcher_order(struct launcher *l, const struct launch_order *o, const int *fds, struct error *err) {
         int r = send_packet(l->sock, o, sizeof *o, fds, o->n_fds);
+        if (r == -EPIPE)
+                return error_set(err, r, "a process that was to become a VM or its warden was ended from outside");
         return r < 0 ? error_errno(err, r, "cannot give a launcher its order") : 0;
 }
 

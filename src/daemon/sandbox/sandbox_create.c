@@ -64,7 +64,7 @@ struct create {
         enum stage stage;
         uint64_t t0_us;
         struct timer *timer; /* until cspace-rootd is there */
-        struct patience rootd;
+        struct patience rootd, wardens;
         uint64_t query_until_ms; /* monotonic */
         struct variant_wait *variant;
         struct warden *warden;
@@ -270,9 +270,20 @@ static void on_warden_event(void *arg, const struct ipc_warden_event *e) {
                 end_failed(arg, API_CREATE_FAILED, e->reason[0] ? e->reason : "the VM ended while it was being restored");
 }
 
+/* It was ended from outside, and says nothing of what the VM comes from: once more, in the same way. */
+static void warden_lost(struct create *c, const char *why) {
+        if (c->canceled || c->app->stopping || !patience_lasts(&c->wardens, -ECONNRESET, clock_mono_ms())) {
+                end_failed(c, API_CREATE_FAILED, why);
+                return;
+        }
+        sandbox_log(c->app, c->s, "warn", "restore", "%s: once more", why);
+        egress_stop(c->s);
+        start_over(c);
+}
+
 static void on_warden_close(void *arg, int err) {
         (void) err;
-        end_failed(arg, API_CREATE_FAILED, "the warden ended while the VM was being restored");
+        warden_lost(arg, "the warden ended while the VM was being restored");
 }
 
 static const struct warden_handler warden_handler = { .on_event = on_warden_event, .on_close = on_warden_close };
@@ -324,14 +335,16 @@ static void identify(struct create *c) {
                 explicit_bzero(json, strlen(json));
         if (body)
                 explicit_bzero(body, cap);
-        if (r < 0)
+        if (r == -ENOTCONN)
+                warden_lost(c, e.msg);
+        else if (r < 0)
                 end_failed(c, API_CREATE_FAILED, e.msg);
 }
 
 static void connect_and_identify(struct create *c) {
         struct error e = ERROR_INIT;
         if (warden_connect(c->app, c->s->id, &warden_handler, c, &c->warden, &e) < 0)
-                end_failed(c, API_CREATE_FAILED, e.msg);
+                warden_lost(c, e.msg);
         else
                 identify(c);
 }
@@ -369,6 +382,10 @@ static void on_placed(void *arg, int err, const struct error *e, struct ipc_pack
         }
         if (rootd_lost(c, err))
                 return;
+        if (err == -EPIPE && patience_lasts(&c->wardens, -ECONNRESET, clock_mono_ms())) {
+                start_over(c);
+                return;
+        }
         if (err < 0) {
                 end_failed(c, code_of(err), err == -ECONNRESET ? "cspace-rootd ended again and again while the VM was placed" : e->msg);
                 return;
@@ -491,6 +508,7 @@ static void start_over(struct create *c) {
         struct warden *w = STEAL(c->warden);
         warden_free(w);
         c->started_over = true;
+        c->s->timing.warm = false;
         c->stage = STAGE_REMOVE;
         if (removal_start(c->app, REMOVAL_PLACEMENT, c->s->id, on_cleared, c) < 0)
                 end_failed(c, API_INTERNAL, "out of memory");

@@ -73,7 +73,8 @@
  * boots the template's kernel on a copy of its disk, to make that variant. With an image, "restore" is of its
  * memory and disk, and "start" boots the template's kernel on a copy of its disk. The answer comes when
  * the warden has been started, not when the VM runs: cspaced then connects to
- * <run>/sandboxes/<id>/ctl.sock.
+ * <run>/sandboxes/<id>/ctl.sock. EPIPE: one of its processes was ended from outside before it was anything; all is undone, and
+ * may be asked for again.
  */
 #define IPC_PLACE_FIELDS(X)                                                  \
         X(STR, id, ID_LEN)                                                   \

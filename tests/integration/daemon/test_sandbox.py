@@ -214,6 +214,31 @@ def test_what_a_guest_says_hides_nothing(ready):
         assert any(e['event'] == event and text in e['message'] for e in log), (event, log)
 
 
+@pytest.mark.parametrize('times,state', [(1, 'running'), (3, 'running'), (4, 'failed')])
+def test_its_warden_ends_while_it_is_created(ready, times, state):
+    d = ready
+    asked = d.steer(seen=True).count('IDENTIFY')
+    d.fault('IDENTIFY', hold=True, times=times)
+    r = d.post('/v1/sandboxes', {'template': 'base'})
+    s, op = r.json['sandbox']['id'], r.json['operation']['id']
+    for n in range(asked + 1, asked + times + 1):
+        until(lambda n=n: d.steer(seen=True).count('IDENTIFY') == n, what='the next try')
+        d.steer(warden_exit=s)
+    d.release()
+    until(lambda: d.op(op)['state'] != 'running', what='the end')
+    assert d.op(op)['state'] == {'running': 'succeeded', 'failed': 'failed'}[state] and d.sandbox(s)['state'] == state
+    assert state == 'running' or 'warden ended' in d.op(op)['error']['message']
+
+
+@pytest.mark.parametrize('times,state', [(3, 'running'), (4, 'failed')])
+def test_its_warden_ends_before_it_is_one(ready, times, state):
+    d = ready
+    d.fault('PLACE', error=[32, 'it was ended from outside'], times=times)
+    r = d.post('/v1/sandboxes?wait=30', {'template': 'base'})
+    assert r.status == (201 if state == 'running' else 500), r
+    assert state == 'running' or 'ended from outside' in r.json['error']['message']
+
+
 def test_delete_while_creating(ready):
     d = ready
     for fault in ('PLACE', 'RESTORE', 'IDENTIFY'):

@@ -123,9 +123,8 @@ def settled(h, what):
         raise AssertionError(f'{what}: {last}\n{h.text()[-2000:]}') from None
 
 
-def check(h, op, s, acknowledged, what, lost, may_fail=False, others=()):
-    """Once all is started again. lost: the sandbox's VM may be gone.
-    may_fail: the operation may, and all is as before. others: sandboxes that have nothing to do with it."""
+def check(h, op, s, acknowledged, what, lost, others=()):
+    """Once all is started again. lost: a VM that it concerns may be gone. others: sandboxes that have nothing to do with it."""
     settled(h, what)
     now = {x['id']: x['state'] for x in h.get('/v1/sandboxes?limit=1000').json['sandboxes'] if x['id'] not in others}
     good = None  # nothing was promised, and either is right if it is whole
@@ -134,7 +133,7 @@ def check(h, op, s, acknowledged, what, lost, may_fail=False, others=()):
         assert r.status == 200, f'{what}: acknowledged, but there is no such operation'
         good = r.json['state'] == 'succeeded'
         # Where its VM is gone, what concerned it has failed; otherwise it is finished or was undone.
-        assert good or ((lost or may_fail) and op.kind != 'delete') or r.json['error']['code'] in UNDONE.get(op.kind, ()), f'{what}: {r}'
+        assert good or (lost and op.kind != 'delete') or r.json['error']['code'] in UNDONE.get(op.kind, ()), f'{what}: {r}'
     if op.kind == 'delete':
         assert good is None or s not in now, f'{what}: {now}'
         if s not in now:
