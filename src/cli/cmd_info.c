@@ -42,34 +42,6 @@ static void print_map(const char *name, const json_t *map) {
         }
 }
 
-/* What happens with it by itself, a line for each. */
-static void print_rules(const json_t *s) {
-        const char *name = "Rules:";
-        char time[TEXT_SIZE];
-        int64_t idle = member_int(s, "idle_s", 0), every = member_int(s, "checkpoint_every_s", 0);
-
-        if (json_is_string(json_object_get(s, "expires_at"))) {
-                output_fieldf(name, "%s when it expires", member_str(s, "on_expiry"));
-                name = "";
-        }
-        if (idle > 0) {
-                text_duration((uint64_t) idle * 1000, time);
-                output_fieldf(name, "%s when nobody used it for %s", member_str(s, "on_idle"), time);
-                name = "";
-        }
-        if (json_is_true(json_object_get(s, "wake"))) {
-                output_field(name, "wake when it is used");
-                name = "";
-        }
-        if (every > 0) {
-                text_duration((uint64_t) every * 1000, time);
-                output_fieldf(name, "checkpoint every %s, the newest %lld kept", time, (long long) member_int(s, "checkpoint_keep", 0));
-                name = "";
-        }
-        if (*name)
-                output_field(name, "-");
-}
-
 static void print_usage(const json_t *usage) {
         const json_t *host = json_object_get(usage, "host");
         char memory[TEXT_SIZE], disk[TEXT_SIZE], cpu[TEXT_SIZE];
@@ -176,7 +148,7 @@ static void print(const json_t *s, const json_t *usage, const json_t *commands, 
         output_time("Created:", json_string_value(json_object_get(s, "created_at")));
         output_time("First ran:", json_string_value(json_object_get(s, "started_at")));
         output_time("Expires:", json_string_value(json_object_get(s, "expires_at")));
-        print_rules(s);
+        sandbox_print_rules(s);
         const json_t *timing = json_object_get(s, "timing");
         if (json_is_object(timing))
                 output_fieldf("Start took:", "%.1f ms%s", (double) member_int(timing, "total_us", 0) / 1000,

@@ -35,6 +35,7 @@ const struct command *const command_table[] = {
         &command_logs,
         &command_kill,
         &command_ttl,
+        &command_rules,
         &command_policy_get,
         &command_policy_set,
         &command_policy_check,

@@ -34,7 +34,7 @@ extern const struct command command_template_build, command_template_publish, co
         command_create, command_ls, command_info, command_rm, command_pause, command_resume, command_suspend,
         command_restore, command_stop, command_start, command_wake, command_checkpoint, command_checkpoint_rm,
         command_history, command_rollback, command_fork, command_diff, command_cat, command_restore_file, command_exec, command_shell, command_cp,
-        command_logs, command_kill, command_ttl, command_key_create, command_key_ls, command_key_rm, command_policy_get,
+        command_logs, command_kill, command_ttl, command_rules, command_key_create, command_key_ls, command_key_rm, command_policy_get,
         command_policy_set, command_policy_check, command_audit, command_credential_add,
         command_credential_rotate, command_template_policy,
         command_credential_ls, command_credential_rm, command_bind, command_unbind, command_bindings, command_up, command_down,

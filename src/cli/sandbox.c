@@ -12,6 +12,7 @@
 #include "operation.h"
 #include "output.h"
 #include "policy_option.h"
+#include "text.h"
 
 #define MIB (1024u * 1024)
 #define SANDBOX_DELETE_WAIT_S 60
@@ -49,6 +50,21 @@ int sandbox_add_time(json_t *body, const char *key, const char *option, const ch
         return json_object_set_new(body, key, json_integer((json_int_t) s));
 }
 
+int sandbox_add_rules(json_t *body, const struct sandbox_options *o, struct api_error *e) {
+        if (sandbox_add_time(body, "ttl_s", "ttl", o->ttl, e) < 0 || sandbox_add_time(body, "idle_s", "idle", o->idle, e) < 0 ||
+            sandbox_add_time(body, "checkpoint_every_s", "checkpoint-every", o->checkpoint_every, e) < 0)
+                return -1;
+        if (o->on_expiry && json_object_set_new(body, "on_expiry", json_string(o->on_expiry)) < 0)
+                return api_error_set(e, "usage", "--on-expiry is not UTF-8");
+        if (o->on_idle && json_object_set_new(body, "on_idle", json_string(o->on_idle)) < 0)
+                return api_error_set(e, "usage", "--on-idle is not UTF-8");
+        if (o->checkpoint_keep)
+                json_object_set_new(body, "checkpoint_keep", json_integer((json_int_t) o->checkpoint_keep));
+        if (o->wake)
+                json_object_set_new(body, "wake", json_true());
+        return 0;
+}
+
 static int add_metadata(json_t *body, const struct opt_list *list, struct api_error *e) {
         json_t *o = json_object();
 
@@ -83,17 +99,8 @@ static json_t *create_body(const struct sandbox_options *o, struct api_error *e)
                 usage(e, "--name is not UTF-8");
                 return NULL;
         }
-        if (sandbox_add_time(body, "ttl_s", "ttl", o->ttl, e) < 0 || sandbox_add_time(body, "idle_s", "idle", o->idle, e) < 0 ||
-            sandbox_add_time(body, "checkpoint_every_s", "checkpoint-every", o->checkpoint_every, e) < 0)
+        if (sandbox_add_rules(body, o, e) < 0)
                 return NULL;
-        if (o->on_expiry)
-                json_object_set_new(body, "on_expiry", json_string(o->on_expiry));
-        if (o->on_idle)
-                json_object_set_new(body, "on_idle", json_string(o->on_idle));
-        if (o->checkpoint_keep)
-                json_object_set_new(body, "checkpoint_keep", json_integer((json_int_t) o->checkpoint_keep));
-        if (o->wake)
-                json_object_set_new(body, "wake", json_true());
         if (policy_option(body, &o->allow, o->policy, e) < 0)
                 return NULL;
         if (o->cpus)
@@ -187,4 +194,31 @@ int sandbox_delete(struct client *c, const char *sandbox, struct api_error *e) {
             json_read_str(op, "id", true, 256, &op_id, NULL) < 0)
                 return 0; /* gone */
         return operation_wait(c, op_id, NULL, NULL, e);
+}
+
+void sandbox_print_rules(const json_t *s) {
+        const char *name = "Rules:";
+        char time[TEXT_SIZE];
+        int64_t idle = member_int(s, "idle_s", 0), every = member_int(s, "checkpoint_every_s", 0);
+
+        if (json_is_string(json_object_get(s, "expires_at"))) {
+                output_fieldf(name, "%s when it expires", member_str(s, "on_expiry"));
+                name = "";
+        }
+        if (idle > 0) {
+                text_duration((uint64_t) idle * 1000, time);
+                output_fieldf(name, "%s when nobody used it for %s", member_str(s, "on_idle"), time);
+                name = "";
+        }
+        if (json_is_true(json_object_get(s, "wake"))) {
+                output_field(name, "wake when it is used");
+                name = "";
+        }
+        if (every > 0) {
+                text_duration((uint64_t) every * 1000, time);
+                output_fieldf(name, "checkpoint every %s, the newest %lld kept", time, (long long) member_int(s, "checkpoint_keep", 0));
+                name = "";
+        }
+        if (*name)
+                output_field(name, "-");
 }

@@ -480,7 +480,10 @@ class Standin:
         if not rest and method == 'GET':
             return 200, self.shown(s)
         if not rest and method == 'PATCH':
-            s['ttl_s'] = json.loads(body)['ttl_s']
+            s['patched'] = json.loads(body)
+            if s['patched'].get('idle_s') == 1:
+                raise Refused(400, 'invalid_argument', '"idle_s" is 1; that is too little')
+            s.update(s['patched'])
             return 200, self.shown(s)
         if not rest and method == 'DELETE':
             del self.sandboxes[s['id']]

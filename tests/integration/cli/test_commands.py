@@ -82,6 +82,23 @@ def test_info_of_rules(cli, server, sandbox):
     assert 'nobody used it for 2 s\n' in out and f'Forked from: {"f" * 26}\n' in out
 
 
+def test_rules(cli, server, sandbox):
+    """Only what an option names is changed; without any nothing is."""
+    r = cli('rules', sandbox)
+    assert (r.returncode, r.stdout.decode(), r.stderr) == (0, 'Expires:     -\nRules:       -\n', b'') and 'patched' not in server.sandboxes[sandbox]
+    r = cli('rules', '--idle', '2m', '--on-idle', 'pause', '--wake', '--checkpoint-every', '10m', '--checkpoint-keep', '4', sandbox)
+    assert server.sandboxes[sandbox].pop('patched') == {'idle_s': 120, 'on_idle': 'pause', 'wake': True, 'checkpoint_every_s': 600, 'checkpoint_keep': 4}
+    lines = ['pause when nobody used it for 2 min', 'wake when it is used', 'checkpoint every 10 min, the newest 4 kept']
+    assert r.stdout.decode() == 'Expires:     -\nRules:       ' + ('\n' + ' ' * 13).join(lines) + '\n', r
+    j = json.loads(cli('rules', '--json', '--no-wake', '--idle', '0', '--ttl', '1h', '--on-expiry', 'stop', sandbox).stdout)
+    assert server.sandboxes[sandbox].pop('patched') == {'wake': False, 'idle_s': 0, 'ttl_s': 3600, 'on_expiry': 'stop'} and j['id'] == sandbox
+    for args, words in [(['--wake', '--no-wake'], 'exclude each other'), (['--ttl', 'x'], '--ttl "x" is not a time')]:
+        r = cli('rules', *args, sandbox)
+        assert r.returncode == 2 and words in r.stderr.decode(), r
+    r = cli('rules', '--idle', '1s', sandbox)
+    assert r.returncode == 125 and '--idle (in seconds) is 1' in r.stderr.decode(), r
+
+
 def test_a_verb_that_does_not_apply(cli, sandbox):
     for verb in ('resume', 'restore', 'start'):  # there is nothing to wake
         r = cli(verb, sandbox)
