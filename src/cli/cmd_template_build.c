@@ -18,6 +18,7 @@
 #include "mem.h"
 #include "operation.h"
 #include "output.h"
+#include "template.h"
 #include "text.h"
 
 #define MIB (1024u * 1024)
@@ -45,6 +46,8 @@ struct build {
         struct client *c;
         char *name;
         const char *tag; /* NULL: default */
+        char *ref;       /* NAME:TAG */
+        char *before;    /* the digest that it had until now; NULL: none */
         struct progress *progress;
         uint64_t begin_ms;
 };
@@ -198,8 +201,10 @@ static int follow(struct build *b, const char *op) {
                 output_json(result);
         } else {
                 text_duration(clock_mono_ms() - b->begin_ms, took);
-                if (!quiet)
-                        cli_note("template %s:%s is built, in %s", b->name, b->tag ? b->tag : "latest", took);
+                if (!quiet) {
+                        cli_note("template %s is built, in %s", b->ref, took);
+                        template_tell_moved(b->ref, b->before, digest);
+                }
                 text_put(stdout, digest);
                 putchar('\n');
         }
@@ -252,10 +257,14 @@ static int run(int argc, char **argv) {
         if (client_new(&b.c, &err) < 0)
                 return cli_fail_err(&err);
         b.name = mem_ndup(argv[0], n);
+        b.ref = mem_printf("%s:%s", b.name, b.tag ? b.tag : "latest");
+        b.before = template_digest(b.c, b.ref);
         b.progress = progress_new(!quiet);
         rc = build(&b);
         progress_free(b.progress);
         free(b.name);
+        free(b.ref);
+        free(b.before);
         client_free(b.c);
         return rc;
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/id.h"
 #include "cli.h"
 #include "client.h"
@@ -12,14 +13,18 @@
 #include "operation.h"
 #include "output.h"
 #include "progress.h"
+#include "template.h"
 #include "text.h"
 
 static bool full, quiet;
 static const char *checkpoint;
 
-static int publish(struct client *c, const char *sandbox, const json_t *body, struct progress *p) {
-        _cleanup_free_ char *id = client_escape(sandbox), *target = mem_printf("/v1/sandboxes/%s/publish", id);
+static int publish(struct client *c, const char *sandbox, const char *ref, const json_t *body, struct progress *p) {
+        _cleanup_free_ char *id = client_escape(sandbox), *target = mem_printf("/v1/sandboxes/%s/publish", id),
+                            *before = template_digest(c, ref);
         _cleanup_json_ json_t *answer = NULL, *op = NULL;
+        uint64_t begin_ms = clock_mono_ms();
+        char took[TEXT_SIZE];
         struct api_error e;
 
         int r = client_call(c, "POST", target, body, 0, &answer, &e);
@@ -31,12 +36,18 @@ static int publish(struct client *c, const char *sandbox, const json_t *body, st
                 return r;
         if (r < 0)
                 return api_error_print(&e);
+        const char *digest = member_str(json_object_get(op, "result"), "digest");
         if (cli()->json) {
                 output_json(op);
-        } else {
-                text_put(stdout, member_str(json_object_get(op, "result"), "digest"));
-                putchar('\n');
+                return CLI_OK;
         }
+        if (!quiet) {
+                text_duration(clock_mono_ms() - begin_ms, took);
+                cli_note("template %s is published, in %s", ref, took);
+                template_tell_moved(ref, before, digest);
+        }
+        text_put(stdout, digest);
+        putchar('\n');
         return CLI_OK;
 }
 
@@ -51,12 +62,12 @@ static int run(struct client *c, int argc, char **argv) {
                                  argv[1], TEMPLATE_NAME_MAX);
         if (full && checkpoint)
                 return cli_usage("--full and --checkpoint exclude each other: a checkpoint is published without its memory");
-        _cleanup_free_ char *name = mem_ndup(argv[1], n);
+        _cleanup_free_ char *name = mem_ndup(argv[1], n), *ref = mem_printf("%s:%s", name, tag);
         _cleanup_json_ json_t *body = json_pack("{s:s, s:s, s:s}", "name", name, "tag", tag, "kind", full ? "full" : "disk");
         if (checkpoint && json_object_set_new(body, "checkpoint", json_string(checkpoint)) < 0)
                 return cli_usage("--checkpoint is not UTF-8");
         struct progress *p = progress_new(!quiet);
-        int rc = publish(c, argv[0], body, p);
+        int rc = publish(c, argv[0], ref, body, p);
         progress_free(p);
         return rc;
 }

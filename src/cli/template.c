@@ -4,6 +4,7 @@
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/str.h"
+#include "cli.h"
 #include "client.h"
 #include "mem.h"
 #include "output.h"
@@ -40,4 +41,20 @@ char *template_renew(const json_t *tmpl) {
         _cleanup_free_ char *packages = str_eq(kind, "tar") ? mem_dup(" --tar FILE") : packages_of(source);
         _cleanup_free_ char *todo = mem_printf("cspace template build%s %s", packages, name);
         return text_safe(todo);
+}
+
+char *template_digest(struct client *c, const char *ref) {
+        _cleanup_free_ char *safe = client_escape(ref), *target = mem_printf("/v1/templates/%s", safe);
+        _cleanup_json_ json_t *tmpl = NULL;
+        struct api_error e;
+
+        if (client_call(c, "GET", target, NULL, 0, &tmpl, &e) < 0)
+                return NULL;
+        const char *digest = member_str(tmpl, "digest");
+        return *digest ? mem_dup(digest) : NULL;
+}
+
+void template_tell_moved(const char *ref, const char *before, const char *now) {
+        if (before && !str_eq(before, now))
+                cli_note("%s was %.12s until now; that template goes with its last sandbox, unless it has another name", ref, before);
 }

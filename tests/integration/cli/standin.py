@@ -511,6 +511,11 @@ class Standin:
             return 202, {'operation': op}
         if rest == ['checkpoints']:
             return 200, {'checkpoints': [{'id': new_id(), 'name': 'before'}], 'head': None}
+        if rest == ['publish']:
+            op = self.operation('publish', s['id'])
+            op['state'], op['result'] = 'succeeded', {'digest': 'd' * 64}
+            s['published'] = json.loads(body)
+            return 202, {'operation': op}
         if rest == ['fork']:
             s['forked'] = json.loads(body)
             op = self.operation('fork', s['id'])

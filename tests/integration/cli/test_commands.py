@@ -251,6 +251,19 @@ def test_template_build(cli, server):
     assert op['body'] == {'name': 'data', 'tag': 'v1', 'packages': ['python3-numpy', 'python3-pandas', 'jq'], 'disk_mb': 16384, 'suite': 'bookworm'}
 
 
+def test_a_name_that_is_given_away(cli, server, sandbox):
+    """base:latest stands for another template: whoever builds or publishes under that name is told what it was."""
+    moved = 'cspace: base:latest was ' + 'a' * 12 + ' until now; that template goes with its last sandbox'
+    for argv in (['template', 'build', 'base'], ['template', 'publish', sandbox, 'base'], ['template', 'publish', sandbox, 'base:latest']):
+        r = cli(*argv)
+        assert (r.returncode, r.stdout) == (0, b'd' * 64 + b'\n') and moved in r.stderr.decode(), r
+        r = cli(*argv[:2], '--quiet', *argv[2:])
+        assert (r.returncode, r.stdout, r.stderr) == (0, b'd' * 64 + b'\n', b''), r
+    r = cli('template', 'publish', sandbox, 'mine:v2')
+    assert 'template mine:v2 is published, in ' in r.stderr.decode() and 'until now' not in r.stderr.decode(), r
+    assert server.sandboxes[sandbox]['published'] == {'name': 'mine', 'tag': 'v2', 'kind': 'disk'}
+
+
 def test_template_build_from_tar(cli, server, tmp_path):
     data = os.urandom(3 << 20)
     (tmp_path / 'root.tar').write_bytes(data)
