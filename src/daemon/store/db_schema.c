@@ -74,6 +74,8 @@ static const char *const steps[] = {
         "ALTER TABLE credentials ADD COLUMN settings TEXT;",
         /* the boot of the host that a fork's image does not outlive; '' of one that does */
         "ALTER TABLE forks ADD COLUMN boot TEXT NOT NULL DEFAULT '';",
+        /* when a key was used last, so that one in use does not look as if it never was after a restart; 0: never */
+        "ALTER TABLE keys ADD COLUMN last_used_ms INTEGER NOT NULL DEFAULT 0;",
 };
 
 static int read_version(void *arg, struct db_row *row, struct error *err) {

@@ -18,8 +18,11 @@
 #define KEY_PREFIX "e2b_"
 #define KEY_TEXT_MAX 512 /* of what a client sends as a key */
 
+#define KEY_USED_MS 60000 /* how often the use of a key is written down */
+
 struct entry {
         struct key key;
+        int64_t written_ms; /* when its use was */
         struct entry *next;
 };
 
@@ -50,7 +53,7 @@ static int add(struct keys *k, const struct key *key) {
 }
 
 static int load_row(void *arg, struct db_row *row, struct error *err) {
-        struct key key = { .created_ms = db_row_int(row, 4) };
+        struct key key = { .created_ms = db_row_int(row, 4), .last_used_ms = db_row_int(row, 5) };
         if (str_copy(key.id, sizeof key.id, db_row_str(row, 0)) < 0 ||
             str_copy(key.hash, sizeof key.hash, db_row_str(row, 1)) < 0 ||
             str_copy(key.name, sizeof key.name, db_row_str(row, 2)) < 0 ||
@@ -70,7 +73,7 @@ int keys_load(struct app *app, struct keys **ret, struct error *err) {
         }
         k->end = &k->first;
         int r = db_query(db_conn_of(app->db), load_row, k, err,
-                         "SELECT id, hash, name, prefix, created_ms FROM keys ORDER BY created_ms, id", "");
+                         "SELECT id, hash, name, prefix, created_ms, last_used_ms FROM keys ORDER BY created_ms, id", "");
         if (r < 0) {
                 keys_free(k);
                 return r;
@@ -95,6 +98,18 @@ size_t keys_count(const struct keys *k) {
         return map_count(k->by_hash);
 }
 
+/* Not waited for: the request goes on whether this is stored or not. */
+static void note_use(struct app *app, struct entry *e) {
+        int64_t now = clock_real_ms(), since = now - e->written_ms;
+        e->key.last_used_ms = now;
+        if (since >= 0 && since < KEY_USED_MS)
+                return;
+        e->written_ms = now;
+        struct db_batch *b = db_batch_new();
+        db_batch_add(b, "UPDATE keys SET last_used_ms = ? WHERE id = ?", "is", now, e->key.id);
+        (void) db_batch_submit(app->db, b, NULL, NULL);
+}
+
 const struct key *key_check(struct app *app, const char *text) {
         char hash[DIGEST_LEN + 1];
         size_t n = strnlen(text, KEY_TEXT_MAX + 1);
@@ -105,7 +120,7 @@ const struct key *key_check(struct app *app, const char *text) {
         struct entry *e = map_get(app->keys->by_hash, hash);
         if (!e || !mem_eq_ct(e->key.hash, hash, DIGEST_LEN))
                 return NULL;
-        e->key.last_used_ms = clock_real_ms();
+        note_use(app, e);
         return &e->key;
 }
 

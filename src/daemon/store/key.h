@@ -27,7 +27,7 @@ struct key {
         char name[KEY_NAME_MAX + 1];
         char prefix[13]; /* "e2b_" and 8 digits, to tell keys apart */
         int64_t created_ms;
-        int64_t last_used_ms; /* since cspaced started; 0: not yet */
+        int64_t last_used_ms; /* 0: never; of an earlier run of cspaced to KEY_USED_MS */
 };
 
 struct keys;

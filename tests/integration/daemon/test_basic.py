@@ -130,6 +130,9 @@ def test_keys(daemon):
             with open(path, 'rb') as f:
                 assert text.encode() not in f.read()
     daemon.start()
+    # one that is in use does not look as if it never was
+    used = daemon.get('/v1/keys').json['keys'][0]['last_used_at']
+    assert used and k.json['created_at'] <= used <= listed.json['keys'][0]['last_used_at'], (used, listed.json)
     assert daemon.get('/v1/sandboxes', conn=daemon.tcp(), headers={'X-API-KEY': text}).status == 200
     # dead at once, also on a connection that is open
     conn = daemon.tcp()
