@@ -51,6 +51,10 @@ static void print_usage(const json_t *usage) {
         int64_t n = member_int(host, "processes", 0);
         text_size((uint64_t) member_int(host, "memory_bytes", 0), memory);
         text_size((uint64_t) member_int(host, "disk_bytes", 0), disk);
+        if (n == 0) { /* what is stored of one that is suspended or stopped */
+                output_fieldf("On the host:", "%s of disk", disk);
+                return;
+        }
         text_duration((uint64_t) member_int(host, "cpu_us", 0) / 1000, cpu);
         output_fieldf("On the host:", "%s of memory, %s of disk, %s of CPU time, %lld process%s", memory,
                       disk, cpu, (long long) n, n == 1 ? "" : "es");
@@ -160,6 +164,16 @@ static void print(const json_t *s, const json_t *usage, const json_t *commands, 
         print_commands(commands);
 }
 
+/* Not on the way: it has a VM, or an image that is stored. */
+static bool exists(const json_t *s) {
+        static const char *const states[] = { "running", "paused", "suspended", "stopped", "failed" };
+
+        for (size_t i = 0; i < ARRAY_SIZE(states); i++)
+                if (str_eq(member_str(s, "state"), states[i]))
+                        return true;
+        return false;
+}
+
 static int show(struct client *c, const char *sandbox) {
         _cleanup_json_ json_t *s = NULL, *usage = NULL, *commands = NULL;
         struct api_error e;
@@ -171,7 +185,7 @@ static int show(struct client *c, const char *sandbox) {
         commands = answers ? part(c, sandbox, "commands", &silent) : json_null();
         if (silent) /* this was the first to notice */
                 json_object_set_new(s, "responding", json_false());
-        usage = running ? part(c, sandbox, "usage", &unknown) : json_null();
+        usage = exists(s) ? part(c, sandbox, "usage", &unknown) : json_null();
         if (!cli()->json) {
                 _cleanup_free_ char *target = mem_printf("/v1/templates/%s", member_str(s, "digest")), *renew = NULL;
                 _cleanup_json_ json_t *tmpl = NULL;

@@ -423,6 +423,18 @@ static void on_gateway(void *arg, const struct ipc_gw_state *m) {
         usage_part(u);
 }
 
+/* Of what runs or stands still in memory, or of the image of one at rest: that has a size, and nothing else. */
+static int ask_host(struct app *app, const struct sandbox *s, struct usage *u) {
+        struct ipc_image_usage image = { 0 };
+        struct ipc_usage live = { 0 };
+        uint8_t body[64];
+        size_t n = 0;
+        memcpy(image.image, s->image, sizeof image.image);
+        memcpy(live.id, s->id, sizeof live.id);
+        int r = s->image[0] ? ipc_image_usage_encode(&image, body, sizeof body, &n) : ipc_usage_encode(&live, body, sizeof body, &n);
+        return r < 0 ? r : rootd_call(app->rootd, s->image[0] ? IPC_IMAGE_USAGE : IPC_USAGE, body, n, NULL, 0, USAGE_TIMEOUT_MS, on_usage, u, NULL);
+}
+
 static void usage(struct api_req *r) {
         struct sandbox *s = api_sandbox(r);
         if (!s)
@@ -433,12 +445,7 @@ static void usage(struct api_req *r) {
                 return;
         }
         *u = (struct usage){ .r = api_req_ref(r), .waiting = 1 };
-        struct ipc_usage m = { 0 };
-        uint8_t body[64];
-        size_t n = 0;
-        memcpy(m.id, s->id, sizeof m.id);
-        if (ipc_usage_encode(&m, body, sizeof body, &n) >= 0 &&
-            rootd_call(r->app->rootd, IPC_USAGE, body, n, NULL, 0, USAGE_TIMEOUT_MS, on_usage, u, NULL) >= 0)
+        if (ask_host(r->app, s, u) >= 0)
                 u->waiting++;
         struct proxy_request q = { .id = s->id,
                                    .method = "GET",

@@ -553,6 +553,8 @@ class Standin:
             more = str(start + 2) if start + 2 < len(self.audit) else None
             return 200, {'records': self.audit[start:start + 2], 'next_cursor': more}
         if rest == ['usage']:
+            if s['state'] in ('suspended', 'stopped'):
+                return 200, {'host': {'cpu_us': 0, 'memory_bytes': 0, 'disk_bytes': 3 << 20, 'processes': 0}, 'guest': None}
             return 200, {'host': {'cpu_us': 1500000, 'memory_bytes': 34 << 20, 'disk_bytes': 1 << 20, 'processes': 2}, 'guest': None}
         if rest == ['logs']:
             lines = [e for e in self.logs if e['ms'] > int(query.get('since', '-1'))]

@@ -70,6 +70,13 @@ def test_info(cli, server, sandbox):
     assert j['metadata'] == {EVIL: EVIL} and j['usage']['host']['processes'] == 2 and len(j['commands']) == 1
 
 
+def test_info_of_what_is_stored(cli, sandbox):
+    """What a suspended sandbox takes is to be seen, and no zeros of what it has none of."""
+    assert 'On the host: 34 MiB of memory, ' in cli('info', sandbox).stdout.decode()
+    assert cli('suspend', sandbox).returncode == 0
+    assert 'On the host: 3 MiB of disk\n' in cli('info', sandbox).stdout.decode()
+
+
 def test_info_of_rules(cli, server, sandbox):
     assert 'Rules:       -\n' in cli('info', sandbox).stdout.decode()
     server.sandboxes[sandbox].update(expires_at='2030-01-02T03:04:05Z', on_expiry='stop', idle_s=90, on_idle='suspend', wake=True,

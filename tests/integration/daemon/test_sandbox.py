@@ -325,6 +325,12 @@ def test_usage(ready):
     s = ready.create()
     u = ready.get(f'/v1/sandboxes/{s["id"]}/usage').json
     assert u['host'] == {'cpu_us': 1, 'memory_bytes': 2, 'disk_bytes': 3, 'processes': 4} and u['guest']['cpu_count'] == 1
+    stored = {'cpu_us': 0, 'memory_bytes': 0, 'disk_bytes': 4096, 'processes': 0}
+    for verb in ('suspend', 'stop'):
+        assert ready.post(f'/v1/sandboxes/{s["id"]}/{verb}?wait=60').status == 200
+        assert ready.get(f'/v1/sandboxes/{s["id"]}/usage').json == {'host': stored, 'guest': None, 'egress': None}
+    assert ready.post(f'/v1/sandboxes/{s["id"]}/wake?wait=60').status == 200
+    assert ready.get(f'/v1/sandboxes/{s["id"]}/usage').json['host'] == u['host']
     ready.steer(vm_exit=s['id'])
     until(lambda: ready.sandbox(s['id'])['state'] == 'failed', what='failed')
     assert ready.get(f'/v1/sandboxes/{s["id"]}/usage').json['guest'] is None
