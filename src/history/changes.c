@@ -68,6 +68,7 @@ static int path_of(struct finder *f, bool old, const struct link *l, char **ret)
         int r = tree_path(f->t, old ? &f->t->old_links : &f->t->new_links, l, path);
         if (r == -ENOENT || r == -ENAMETOOLONG) {
                 f->out->unreachable++;
+                *(old ? &f->out->too_deep_old : &f->out->too_deep_new) |= r == -ENAMETOOLONG;
                 return -ENOENT;
         }
         *ret = strdup(path);

@@ -32,6 +32,7 @@ struct changes {
         struct change *v; /* sorted by path */
         size_t n, cap;
         uint64_t unreachable; /* names to which no path leads */
+        bool too_deep_old, too_deep_new; /* there are names, of either image, whose path is beyond what is told */
 };
 
 int changes_find(struct tree *t, struct changes *ret, struct error *err);

@@ -69,17 +69,19 @@ static int add_cursor(json_t *line, const char *path) {
         return json_object_set_new(line, "cursor", json_string(text)) < 0 ? -ENOMEM : 0;
 }
 
-static json_t *side_json(const struct hfs *fs) {
+static json_t *side_json(const struct hfs *fs, bool too_deep) {
         _cleanup_json_ json_t *o = json_object();
 
-        return o && meta_add_image(o, fs) == 0 ? STEAL(o) : NULL;
+        if (!o || meta_add_image(o, fs) < 0 || (too_deep && meta_add_warning(o, "too_deep") < 0))
+                return NULL;
+        return STEAL(o);
 }
 
 static int put_end(struct hfs *old, struct hfs *new, const struct tree *t, const struct changes *c,
                    const struct suspect *s, const struct page *page, struct output *out, struct error *err) {
         _cleanup_json_ json_t *line = json_pack(
                 "{s:b,s:I,s:b,s:o,s:o,s:{s:b,s:I,s:I,s:I,s:I}}", "end", 1, "changes", (json_int_t) page->n, "more",
-                page->more, "old", side_json(old), "new", side_json(new), "stats", "shared", !suspect_all(s),
+                page->more, "old", side_json(old, c->too_deep_old), "new", side_json(new, c->too_deep_new), "stats", "shared", !suspect_all(s),
                 "suspect_blocks", (json_int_t) s->count, "touched_inodes", (json_int_t) t->scan->touched_n,
                 "unreachable_names", (json_int_t) c->unreachable, "bad_names", (json_int_t) t->bad_names);
 

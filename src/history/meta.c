@@ -43,17 +43,25 @@ json_t *meta_json(struct hfs *fs, const struct hinode *i) {
         return STEAL(o);
 }
 
+int meta_add_warning(json_t *obj, const char *word) {
+        json_t *warnings = json_object_get(obj, "warnings");
+        int r = 0;
+
+        if (!warnings) {
+                warnings = json_array();
+                r = json_object_set_new(obj, "warnings", warnings);
+        }
+        if (r == 0)
+                r = json_array_append_new(warnings, json_string(word));
+        return r < 0 ? -ENOMEM : 0;
+}
+
 int meta_add_image(json_t *obj, const struct hfs *fs) {
-        _cleanup_json_ json_t *warnings = json_array();
         int r = json_object_set_new(obj, "journal_transactions", json_integer((json_int_t) fs->journal.transactions));
 
-        if (!warnings)
-                return -ENOMEM;
-        if (fs->journal.damaged)
-                r |= json_array_append_new(warnings, json_string("journal_damaged"));
-        if (fs->journal.fast_commits)
-                r |= json_array_append_new(warnings, json_string("fast_commits_not_replayed"));
-        if (json_array_size(warnings) > 0)
-                r |= json_object_set(obj, "warnings", warnings);
+        if (r == 0 && fs->journal.damaged)
+                r = meta_add_warning(obj, "journal_damaged");
+        if (r == 0 && fs->journal.fast_commits)
+                r = meta_add_warning(obj, "fast_commits_not_replayed");
         return r < 0 ? -ENOMEM : 0;
 }

@@ -16,3 +16,4 @@ json_t *meta_json(struct hfs *fs, const struct hinode *i);
 
 /* {"journal_transactions":N,"warnings":[...]} into obj; warnings only when there are any. */
 int meta_add_image(json_t *obj, const struct hfs *fs);
+int meta_add_warning(json_t *obj, const char *word);

@@ -101,6 +101,19 @@ def test_a_folder_that_holds_itself(victim, tmp_path):
     ends_well(history('diff', old=victim, new=bad, timeout=SECONDS))
 
 
+@pytest.mark.parametrize('name,depth', [('d', 300), ('d' * 200, 30)])
+def test_what_lies_too_deep_is_told_of(victim, tmp_path, name, depth):
+    """A guest can make folders so deep, step by step, and put something there: the answer says that it is not all."""
+    _, end = diff(victim, edit(victim, tmp_path))
+    assert 'warnings' not in end['old'] and 'warnings' not in end['new']
+    deep = edit(victim, tmp_path, f'mkdir {name}', *[x for _ in range(depth) for x in (f'cd {name}', f'mkdir {name}')])
+    records, end = diff(victim, deep)
+    assert f'/{name}/{name}' in [r['path'] for r in records]
+    assert end['new']['warnings'] == ['too_deep'] and 'warnings' not in end['old']
+    _, end = diff(deep, victim)
+    assert end['old']['warnings'] == ['too_deep'] and 'warnings' not in end['new']
+
+
 def test_a_file_of_exabytes(victim, tmp_path):
     bad = edit(victim, tmp_path, 'sif fragmented size 0xfffffffffff')
     done = history('cat', '--path', '/fragmented', old=bad, timeout=SECONDS)
