@@ -2,7 +2,8 @@
 
 /*
  * Time to live, idleness, and automatic checkpoints (sandbox_rolling.c). One timer, set to the earliest of what comes; at least once a minute while there is
- * any, so that a wall clock that was set does not hold anything up for long.
+ * any, so that a wall clock that was set does not hold anything up for long. Set back, what is counted from a moment that is now to come is
+ * counted anew; a time to live ends when it was said to.
  *
  * Idle is a sandbox that nobody has made a request to for idle_s, and to which no stream is open. Requests note
  * themselves (sandbox_touch()) when they begin and end; one that is open when the time is over counts as a
@@ -116,6 +117,16 @@ static void look_at(struct app *app, struct sandbox *s, int64_t now) {
         }
 }
 
+/* Moments that have not come yet are of a clock that was set back since. */
+static void set_back(struct sandbox *s, int64_t now) {
+        if (s->active_ms > now)
+                s->active_ms = now;
+        if (s->rolled_ms > now)
+                s->rolled_ms = now;
+        if (s->retry_ms > now + FAILED_AGAIN_MS)
+                s->retry_ms = now + FAILED_AGAIN_MS;
+}
+
 static void look(void *arg) {
         struct expiry *e = arg;
         e->timer = NULL;
@@ -123,6 +134,7 @@ static void look(void *arg) {
         struct sandbox *next;
         for (struct sandbox *s = sandbox_oldest(e->app); s; s = next) {
                 next = s->next;
+                set_back(s, now);
                 int64_t end = end_ms(s), roll = rolling_due_ms(s);
                 if (roll && roll <= now)
                         rolling_take(e->app, s);

@@ -47,7 +47,8 @@ static const struct checkpoint *newest(const struct sandbox *s) {
 /* From the newest one's time, whoever was cspaced then. */
 static void begin(struct sandbox *s) {
         const struct checkpoint *c = newest(s);
-        s->rolled_ms = c ? c->created_ms : clock_real_ms();
+        int64_t now = clock_real_ms();
+        s->rolled_ms = c && c->created_ms < now ? c->created_ms : now; /* that may be of a clock that was ahead */
 }
 
 int64_t rolling_due_ms(struct sandbox *s) {

@@ -49,6 +49,7 @@ class Daemon:
         self.proc = self.standin = None
         self.log = open(os.path.join(top, 'log'), 'ab')
         self.own_fault = Fault(os.path.join(top, 'fault'))
+        self.clock = {}  # environment of a cspaced whose wall clock set_clock() sets
 
     # ---- processes
 
@@ -64,12 +65,19 @@ class Daemon:
         argv = [BINARY, '--config', path, '--run', self.run, '--data', self.data, '--listen', f'127.0.0.1:{self.port}',
                 '--allow-root', '--log-level', 'debug', *args]
         self.proc = subprocess.Popen(argv, stdout=self.log, stderr=self.log, stdin=subprocess.DEVNULL,
-                                     env={**os.environ, **self.own_fault.env, 'CSPACE_LOG_FORMAT': 'text'})
+                                     env={**os.environ, **self.own_fault.env, **self.clock, 'CSPACE_LOG_FORMAT': 'text'})
         if wait:
             until(self.answers, what='api.sock')
         if wait and connected and self.standin:
             until(lambda: self.get('/v1/host').json['rootd'] == 'connected', what='the connection to rootd')
         return self
+
+    def set_clock(self, seconds):
+        """By so many ahead of the real one, from the next start on."""
+        path = os.path.join(self.top, 'clock')
+        with open(path, 'r+b' if self.clock else 'wb') as f:
+            f.write(struct.pack('@l', seconds))
+        self.clock = {'CLOCKSHIFT': path, 'LD_PRELOAD': os.path.join(BUILD, 'tests', 'lib', 'clockshift.so')}
 
     def answers(self):
         assert self.proc.poll() is None, self.text()

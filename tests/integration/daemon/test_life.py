@@ -369,6 +369,25 @@ def test_idle(ready, end, state):
     assert 1.5 < time.monotonic() - used < 3.5
 
 
+def test_a_clock_that_is_set_back(ready):
+    """By a day, for rules that count from a moment: they do not wait for that day to pass."""
+    d = ready
+    d.stop()
+    d.set_clock(86400)
+    d.start()
+    b = d.create(checkpoint_every_s=2)['id']
+    writes = Written(d)
+    first = until(lambda: writes() and rolled(d, b), what='one of the day to come')
+    a = d.create(idle_s=2, on_idle='suspend')['id']
+    d.set_clock(0)
+    until(lambda: d.sandbox(a)['state'] == 'suspended', what='suspended')
+    second = until(lambda: writes() and len(now := rolled(d, b)) > len(first) and now, what='another')
+    d.set_clock(-86400)
+    d.stop()
+    d.start()
+    until(lambda: writes() and len(rolled(d, b)) > len(second), what='one after a restart')
+
+
 def test_an_open_stream_is_not_idle(ready):
     d = ready
     s = d.create(idle_s=1)['id']
