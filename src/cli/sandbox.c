@@ -117,7 +117,10 @@ void sandbox_error_words(struct api_error *e) {
                 const char *api, *option;
         } words[] = { { "\"memory_mb\"", "--memory (in MiB)" }, { "\"disk_mb\"", "--disk (in MiB)" }, { "\"cpus\"", "--cpus" },
                       { "\"ttl_s\"", "--ttl (in seconds)" },   { "\"idle_s\"", "--idle (in seconds)" },
-                      { "\"checkpoint_every_s\"", "--checkpoint-every (in seconds)" } };
+                      { "\"checkpoint_every_s\"", "--checkpoint-every (in seconds)" },
+                      { "\"checkpoint_keep\"", "--checkpoint-keep" },
+                      { "\"on_expiry\"", "--on-expiry" },
+                      { "\"on_idle\"", "--on-idle" } };
 
         for (size_t i = 0; i < ARRAY_SIZE(words); i++) {
                 const char *at = strstr(e->message, words[i].api);

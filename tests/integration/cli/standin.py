@@ -481,6 +481,8 @@ class Standin:
             return 200, self.shown(s)
         if not rest and method == 'PATCH':
             s['patched'] = json.loads(body)
+            if s['patched'].get('on_idle') == 'sleep':
+                raise Refused(400, 'invalid_argument', '"on_idle" is "sleep"; it must be one of delete, pause, suspend, stop')
             if s['patched'].get('idle_s') == 1:
                 raise Refused(400, 'invalid_argument', '"idle_s" is 1; that is too little')
             s.update(s['patched'])

@@ -104,6 +104,8 @@ def test_rules(cli, server, sandbox):
         assert r.returncode == 2 and words in r.stderr.decode(), r
     r = cli('rules', '--idle', '1s', sandbox)
     assert r.returncode == 125 and '--idle (in seconds) is 1' in r.stderr.decode(), r
+    r = cli('rules', '--on-idle', 'sleep', sandbox)
+    assert r.returncode == 125 and '--on-idle is "sleep"; it must be one of' in r.stderr.decode(), r
 
 
 def test_a_verb_that_does_not_apply(cli, sandbox):
