@@ -43,6 +43,7 @@ struct commit {
         char id[ID_SIZE];
         char digest[DIGEST_LEN + 1];
         struct record rec; /* VARIANT_COMMIT; TEMPLATE_COMMIT of a published memory: engine and size */
+        struct commit *next; /* of rootd->template_commits */
 };
 
 /* ---- in the child --------------------------------------------------------------------------- */
@@ -275,7 +276,19 @@ static void on_template_done(void *arg, const struct error *e) {
         (void) snprintf(hidden, sizeof hidden, COMMIT_HIDDEN "%s", c->id);
         if (e)
                 (void) fd_remove_tree_at(c->rootd->dirs.templates, hidden, NULL);
+        for (struct commit **at = &c->rootd->template_commits; *at; at = &(*at)->next)
+                if (*at == c) {
+                        *at = c->next;
+                        break;
+                }
         answer(c, e);
+}
+
+static bool template_committing(const struct rootd *r, const char *digest) {
+        for (const struct commit *c = r->template_commits; c; c = c->next)
+                if (str_eq(c->digest, digest))
+                        return true;
+        return false;
 }
 
 static bool template_there(const struct rootd *r, const char *digest) {
@@ -310,7 +323,10 @@ void template_commit_handle(struct rootd *r, const struct ticket *t, const struc
                         (void) error_set(&e, -ENOMEM, "out of memory");
                 ticket_error(r, t, &e);
                 free(c);
+                return;
         }
+        c->next = r->template_commits;
+        r->template_commits = c;
 }
 
 static int remove_work(struct rootd *r, void *arg, struct error *err) {
@@ -325,6 +341,11 @@ void template_remove_handle(struct rootd *r, const struct ticket *t, const struc
         char hidden[DIGEST_LEN + 8];
         if (!digest_valid(m->digest)) {
                 (void) error_set(&e, -EINVAL, "\"%s\" is not a template digest", m->digest);
+                ticket_error(r, t, &e);
+                return;
+        }
+        if (template_committing(r, m->digest)) { /* for a cspaced that has ended: it would be there after all, and nobody's */
+                (void) error_set(&e, -EBUSY, "template %.12s is just being stored", m->digest);
                 ticket_error(r, t, &e);
                 return;
         }

@@ -15,6 +15,7 @@
 
 struct pool;
 struct placement;
+struct commit;
 struct publish;
 struct build;
 struct errand;
@@ -38,6 +39,7 @@ struct rootd {
         struct errand *errands;
         struct image *images;      /* being made */
         struct publish *publishes; /* being made */
+        struct commit *template_commits; /* under way */
         struct reap *reaps;
         struct server *server;
         uv_timer_t *packets_timer; /* packets.c */

@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import shutil
+import signal
 import stat
 import time
 
@@ -163,6 +164,23 @@ def test_commit_makes_files_ours(rootd):
     c.call('TEMPLATE_REMOVE', digest=digest)
     assert os.listdir(os.path.join(rootd.data, 'templates')) == []
     c.call('TEMPLATE_REMOVE', digest=digest)
+
+
+def test_removal_of_one_that_is_just_being_stored(rootd):
+    """For a cspaced that has ended meanwhile; the next one knows of no such template, and removes it."""
+    rootd.start()
+    first, second = rootd.client(), rootd.client()
+    ident, digest = rootd.make_build()
+    rootd.fault.arm('rootd', 'template:1', sig=signal.SIGSTOP)
+    seq = first.send('TEMPLATE_COMMIT', id=ident, digest=digest)
+    until(lambda: rootd.fault.met, what='the job')
+    with pytest.raises(wire.RootdError) as e:
+        second.call('TEMPLATE_REMOVE', digest=digest)
+    assert e.value.code == errno.EBUSY
+    os.kill(rootd.fault.disarm(), signal.SIGCONT)
+    first.result(seq)
+    second.call('TEMPLATE_REMOVE', digest=digest)
+    assert os.listdir(os.path.join(rootd.data, 'templates')) == []
 
 
 def damage(out, how):
