@@ -297,7 +297,7 @@ static void on_gap(struct attach *a, const uint8_t *data, size_t n) {
                 from = a->received;
         char text[TEXT_SIZE];
         text_size(to - from, text);
-        cli_note("%s of output were dropped while nobody was attached", text);
+        cli_note("%s of output before this are not kept: who was attached then has seen them, or they were dropped while nobody was", text);
         a->received = to;
 }
 

@@ -36,7 +36,7 @@ static const struct {
         { "unauthenticated",
           "give a key in CSPACE_API_KEY or with --key; root on the host makes one with `cspace key create`" },
         { "name_taken", "choose another name, or remove what has it" },
-        { "sandbox_not_running", "`cspace wake SANDBOX` has it run again, `cspace logs SANDBOX` says why it does not run" },
+        { "sandbox_not_running", "`cspace wake SANDBOX` has it run again where it stands still, `cspace logs SANDBOX` says what happened to it" },
         { "template_in_use", "delete them first; `cspace ls` shows the sandboxes, snapshots are those of the E2B API" },
         { "build_running", "wait until it is done, or build under another name" },
         { "unavailable", "`cspace doctor` says what is missing" },

@@ -197,6 +197,7 @@ class Standin:
         self.create_delay = 0.0
         self.on_create = lambda spec: None
         self.ttl_max = None
+        self.forgotten = 0          # so many bytes of a command's output are not kept
         self.hold_builds = self.build_fails = False
         self.build_log = ''
         self.create_fails = None    # error object of the create operation
@@ -709,6 +710,9 @@ class Link:
             await self.frame(ERROR, json.dumps({'code': p.failure[0], 'message': p.failure[1]}).encode())
             return
         await self.frame(STARTED, struct.pack('>IQQ', p.proc.pid, self.sent, p.received))
+        if self.sent < self.server.forgotten:
+            await self.frame(GAP, struct.pack('>QQ', self.sent, self.server.forgotten))
+            self.sent = self.server.forgotten
         window = None
         while True:
             now = 2 ** 64 - 1 if p.stdin_closed else p.given + AHEAD

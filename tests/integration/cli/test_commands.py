@@ -391,7 +391,7 @@ def test_hints(cli, server, tmp_path):
     assert '; `cspace credential ls`' in hint('credential_not_found', 'info', 'x')
     for argv in [['info', 'box'], ['exec', '--attach', 'p', 'box'], ['history', 'box'], ['diff', 'box', 'c'], ['cat', 'box@c:/etc'],
                  ['cp', 'box:/etc', str(tmp_path)], ['checkpoint', 'rm', 'box', 'c', 'd'], ['suspend', 'box', 'box2'], ['logs', 'box']]:
-        assert '; `cspace wake box` has it run again, `cspace logs box` says why' in hint('sandbox_not_running', *argv), argv
+        assert '; `cspace wake box` has it run again where it stands still, `cspace logs box` says' in hint('sandbox_not_running', *argv), argv
         assert '; `cspace history box` shows' in hint('checkpoint_not_found', *argv), argv
     assert '`cspace wake box2` has' in hint('sandbox_not_running', 'suspend', 'box', 'box2')
     assert '`cspace history SANDBOX`' in hint('checkpoint_not_found', 'template', 'rm', 'x')

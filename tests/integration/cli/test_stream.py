@@ -119,6 +119,14 @@ def test_a_command_of_a_sandbox_that_stands_still(cli, server, sandbox, state):
     assert (back in err.decode()) == (state != 'stopped') and (b'has it run again' in err) == (state == 'stopped'), err
 
 
+def test_output_that_is_not_kept(cli, server, sandbox):
+    """Somebody has seen it, or nobody could: whoever attaches is told how much there was, and not that it is lost."""
+    process = cli('exec', '-d', sandbox, *sh('echo seen; echo new')).stdout.decode().strip()
+    server.forgotten = 5
+    r = cli('exec', '--attach', process, sandbox)
+    assert (r.returncode, r.stdout) == (0, b'new\n') and b'5 B of output before this are not kept: who was attached then has seen them, or' in r.stderr, r
+
+
 def test_input_survives_lost_connections(cli, server, sandbox):
     data = os.urandom(3 << 20)
     server.break_input = [1, 70000, 200000, 900000]
