@@ -62,12 +62,15 @@ class Messages:
         return max((self.text(pid).count('sendmsg(') for pid in self.traces), default=0)
 
     def close(self):
-        """A process that is stopped stays so, and is returned; it may have come to that just now."""
+        """A process that is stopped stays so, and is returned. One that comes to that while strace ends, so that nobody tells, does not."""
         for p in self.traces.values():
             if p.poll() is None:
                 p.send_signal(signal.SIGINT)
             p.wait(30)
         met = self.met
+        for pid in self.traces if met is None else ():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)  # also where the stop is on its way
         shutil.rmtree(self.folder)
         return met
 
