@@ -34,14 +34,18 @@ static void add_row(struct table *t, const json_t *tmpl, const char *name) {
         table_cellf(t, "%.12s", member_str(tmpl, "digest"));
         table_cell(t, disk);
         table_cell(t, sizes);
+        const char *kind = member_str(json_object_get(tmpl, "source"), "kind");
+        if (json_is_object(json_object_get(tmpl, "snapshot")))
+                table_cell(t, "sandbox, with memory");
+        else
+                table_cell(t, *kind ? kind : NULL);
         table_cellf(t, "%lld", (long long) member_int(tmpl, "sandboxes", 0));
         table_cell(t, when);
         free(sizes);
 }
 
 static void print(const json_t *list) {
-        static const char *const headers[] = { "NAME",      "DIGEST",  "DISK", "PREPARED",
-                                               "SANDBOXES", "CREATED", NULL };
+        static const char *const headers[] = { "NAME", "DIGEST", "DISK", "PREPARED", "MADE OF", "SANDBOXES", "CREATED", NULL };
         struct table *t = table_new(headers);
         const json_t *tmpl, *name;
         size_t i, k;

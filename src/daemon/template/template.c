@@ -411,9 +411,11 @@ json_t *template_to_json(struct app *app, const struct tmpl *t, bool full) {
         const char *agent = template_agent(app, t);
         if (agent)
                 (void) json_object_set_new(j, "agent", json_string(agent));
-        json_t *source = json_object_get(t->manifest, "source");
+        json_t *source = json_object_get(t->manifest, "source"), *snapshot = json_object_get(t->manifest, "snapshot");
         if (source)
                 (void) json_object_set(j, "source", source);
+        if (snapshot)
+                (void) json_object_set(j, "snapshot", snapshot);
         if (j && full && t->manifest)
                 (void) json_object_set(j, "manifest", t->manifest);
         return j;

@@ -169,6 +169,15 @@ def test_template_under_construction(cli, server):
     assert '(building)' in cli('template', 'ls').stdout.decode()
 
 
+def test_what_templates_are_made_of(cli, server):
+    """That of a sandbox which ran has its programs and its size: not to be taken for another."""
+    one = {'digest': 'b' * 64, 'disk_mb': 8192, 'sandboxes': 0, 'variants': [{'memory_mb': 512, 'cpus': 1}]}
+    server.templates = [{**one, 'names': ['a:latest'], 'source': {'kind': 'packages', 'requested': []}}, {**one, 'names': ['b:latest'], 'source': {'kind': 'sandbox'}},
+                        {**one, 'names': ['c:latest'], 'source': {'kind': 'sandbox'}, 'snapshot': {'memory_mb': 512, 'cpus': 1}}, {**one, 'names': ['d:latest']}]
+    rows = [re.split(r'  +', line) for line in cli('template', 'ls').stdout.decode().splitlines()]
+    assert rows[0][4] == 'MADE OF' and [r[4] for r in rows[1:]] == ['packages', 'sandbox', 'sandbox, with memory', '-'], rows
+
+
 def test_template_taken_for_a_command(cli):
     r = cli('run', 'base', 'python3')
     assert r.returncode == 127 and b'"base" is a template: cspace run --template base -- COMMAND' in r.stderr

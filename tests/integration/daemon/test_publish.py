@@ -82,7 +82,8 @@ def test_full(ready, state):
     after = {'running': 'running', 'paused': 'suspended', 'suspended': 'suspended'}[state]
     until(lambda: d.sandbox(s)['state'] == after, what=after)
     t = d.get('/v1/templates/mine').json
-    assert t['manifest']['snapshot'] == {'memory_mb': 512, 'cpus': 1} and len(t['variants']) == 1
+    assert t['manifest']['snapshot'] == t['snapshot'] == {'memory_mb': 512, 'cpus': 1} and len(t['variants']) == 1
+    assert [x.get('snapshot') for x in d.get('/v1/templates').json['templates'] if x['digest'] == t['digest']] == [t['snapshot']]
     # It is what it was, and in no other size.
     r = d.post('/v1/sandboxes', {'template': 'mine', 'memory_mb': 256})
     assert r.status == 400 and '512 MiB and 1 CPU' in r.json['error']['message']
