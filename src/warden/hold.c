@@ -68,6 +68,15 @@ static bool over(const struct warden *w) {
         return w->freeing || warden_ended(w) || w->hold.kind == HOLD_NONE;
 }
 
+/* An agent that cannot be asked is one that did not answer. */
+static void ask_agent(struct warden *w, const char *path, control_body body, unsigned timeout_ms, control_cb cb) {
+        const struct control_request r = {
+                .method = "POST", .path = path, .body = body, .timeout_ms = timeout_ms, .cb = cb, .arg = w };
+        struct error e = ERROR_INIT;
+        if (control_call(w->loop, warden_link(w), &r, &w->hold.call, &e) < 0)
+                cb(w, e.code, &e, NULL);
+}
+
 /* ---- going on -------------------------------------------------------------------------------- */
 
 static char *thaw_body(void *arg) {
@@ -103,19 +112,9 @@ static void on_thawed(void *arg, int err, const struct error *e, const json_t *a
 }
 
 static void thaw(struct warden *w) {
-        const struct control_request r = {
-                .method = "POST",
-                .path = "/control/thaw",
-                .body = thaw_body,
-                .timeout_ms = THAW_MS,
-                .cb = on_thawed,
-                .arg = w,
-        };
-        struct error e = ERROR_INIT;
         uv_timer_stop(&w->timer);
         w->hold.waiting = false;
-        if (control_call(w->loop, warden_link(w), &r, &w->hold.call, &e) < 0)
-                finish(w, e.code, &e);
+        ask_agent(w, "/control/thaw", thaw_body, THAW_MS, on_thawed);
 }
 
 static void on_link_late(uv_timer_t *t) {
@@ -233,19 +232,6 @@ static void on_synced(void *arg, int err, const struct error *e, const json_t *a
         stop(w);
 }
 
-static void fssync(struct warden *w) {
-        const struct control_request r = {
-                .method = "POST",
-                .path = "/control/fssync",
-                .timeout_ms = SYNC_MS,
-                .cb = on_synced,
-                .arg = w,
-        };
-        struct error e = ERROR_INIT;
-        if (control_call(w->loop, warden_link(w), &r, &w->hold.call, &e) < 0)
-                on_synced(w, e.code, &e, NULL);
-}
-
 static void on_frozen(void *arg, int err, const struct error *e, const json_t *answer) {
         struct warden *w = arg;
         (void) answer;
@@ -261,20 +247,11 @@ static void on_frozen(void *arg, int err, const struct error *e, const json_t *a
         else if (err == -ETIMEDOUT)
                 stop(w); /* it had its time */
         else
-                fssync(w);
+                ask_agent(w, "/control/fssync", NULL, SYNC_MS, on_synced);
 }
 
 static void freeze(struct warden *w) {
-        const struct control_request r = {
-                .method = "POST",
-                .path = "/control/freeze",
-                .timeout_ms = FREEZE_MS,
-                .cb = on_frozen,
-                .arg = w,
-        };
-        struct error e = ERROR_INIT;
-        if (control_call(w->loop, warden_link(w), &r, &w->hold.call, &e) < 0)
-                on_frozen(w, e.code, &e, NULL);
+        ask_agent(w, "/control/freeze", NULL, FREEZE_MS, on_frozen);
 }
 
 static void on_quiesced(void *arg, int err, const struct error *e, const json_t *answer) {
@@ -351,15 +328,12 @@ void warden_save(struct warden *w, int fd, warden_done cb, void *arg) {
 }
 
 /* The one step that a running guest's agent takes. */
-static void ask_agent(struct warden *w, const char *path, unsigned timeout_ms, control_cb cb) {
-        const struct control_request r = { .method = "POST", .path = path, .timeout_ms = timeout_ms, .cb = cb, .arg = w };
+static void ask_running(struct warden *w, const char *path, unsigned timeout_ms, control_cb cb) {
         struct error e = ERROR_INIT;
         if (w->state == WARDEN_PAUSED)
-                error_set(&e, -EBUSY, "the VM is paused");
+                finish(w, error_set(&e, -EBUSY, "the VM is paused"), &e);
         else
-                control_call(w->loop, warden_link(w), &r, &w->hold.call, &e);
-        if (e.code < 0)
-                finish(w, e.code, &e);
+                ask_agent(w, path, NULL, timeout_ms, cb);
 }
 
 void warden_park(struct warden *w, bool keep, warden_done cb, void *arg) {
@@ -368,7 +342,7 @@ void warden_park(struct warden *w, bool keep, warden_done cb, void *arg) {
         if (keep && w->state != WARDEN_PAUSED)
                 freeze(w);
         else
-                ask_agent(w, "/control/quiesce", QUIESCE_MS, on_quiesced);
+                ask_running(w, "/control/quiesce", QUIESCE_MS, on_quiesced);
 }
 
 /* ---- the filesystem ------------------------------------------------------------------------------ */
@@ -383,5 +357,5 @@ static void on_fsfrozen(void *arg, int err, const struct error *e, const json_t 
 
 void warden_fsfreeze(struct warden *w, bool on, warden_done cb, void *arg) {
         if (begin(w, HOLD_FSFREEZE, VMM_CAP_PAUSE, -EBADF, cb, arg) == 0)
-                ask_agent(w, on ? "/control/fsfreeze" : "/control/fsthaw", FSFREEZE_MS, on_fsfrozen);
+                ask_running(w, on ? "/control/fsfreeze" : "/control/fsthaw", FSFREEZE_MS, on_fsfrozen);
 }
