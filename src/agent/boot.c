@@ -256,7 +256,7 @@ static void move_to_run(const char *name, const char *otherwise) {
         (void) snprintf(etc, sizeof etc, "/etc/%s", name);
         (void) snprintf(run, sizeof run, IDENTITY_DIR "/%s", name);
         _cleanup_free_ char *text = NULL;
-        if (fd_read_file_at(AT_FDCWD, etc, IDENTITY_FILE_MAX, &text, NULL, NULL) < 0)
+        if (fd_read_regular_at(AT_FDCWD, etc, IDENTITY_FILE_MAX, &text, NULL, NULL) < 0)
                 text = strdup(otherwise);
         _cleanup_fd_ int fd = open(run, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
         if (fd < 0 || !text || write(fd, text, strlen(text)) < 0)

@@ -90,9 +90,9 @@ static void add_entropy(struct identity *id, const uint8_t bytes[ENTROPY_BYTES])
 }
 
 /* In place rather than with O_TRUNC: ext4 would give the blocks back, take new ones and write them out
- * at the close. */
+ * at the close. Nobody is waited for, who might read from a fifo that somebody has put there. */
 static void put_file(struct identity *id, const char *path, const char *text) {
-        _cleanup_fd_ int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
+        _cleanup_fd_ int fd = open(path, O_WRONLY | O_CREAT | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW, 0644);
         struct stat st;
         size_t n = strlen(text);
         if (fd < 0 || write(fd, text, n) != (ssize_t) n || fstat(fd, &st) < 0 ||
@@ -119,7 +119,7 @@ void identity_settle(struct identity *id) {
         static const char etc[] = "/etc/hosts", run[] = IDENTITY_DIR "/hosts", anew[] = "/etc/.hosts.cspace";
         _cleanup_free_ char *text = NULL;
         size_t n = 0;
-        if (!id->owns_machine || !id->hosts || !is_linked(etc, run) || fd_read_file_at(AT_FDCWD, run, IDENTITY_FILE_MAX, &text, &n, NULL) < 0 ||
+        if (!id->owns_machine || !id->hosts || !is_linked(etc, run) || fd_read_regular_at(AT_FDCWD, run, IDENTITY_FILE_MAX, &text, &n, NULL) < 0 ||
             str_eq(text, id->hosts))
                 return;
         (void) unlink(anew);
@@ -135,7 +135,7 @@ static void put_hosts(struct identity *id, const char *hostname) {
         _cleanup_free_ char *old = NULL;
         _cleanup_buf_ struct buf text = BUF_INIT(2 * IDENTITY_FILE_MAX);
         identity_settle(id);
-        if (fd_read_file_at(AT_FDCWD, "/etc/hosts", IDENTITY_FILE_MAX, &old, NULL, NULL) < 0)
+        if (fd_read_regular_at(AT_FDCWD, "/etc/hosts", IDENTITY_FILE_MAX, &old, NULL, NULL) < 0)
                 old = strdup("127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n");
         for (const char *line = old; line && *line;) {
                 size_t n = strcspn(line, "\n");

@@ -34,7 +34,7 @@ static void link_to(const char *target, const char *path) {
 }
 
 static int put(const char *path, off_t at, const char *text, size_t n) {
-        _cleanup_fd_ int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
+        _cleanup_fd_ int fd = open(path, O_WRONLY | O_CREAT | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW, 0644);
         if (fd < 0 || (n > 0 && pwrite(fd, text, n, at) != (ssize_t) n) || ftruncate(fd, at + (off_t) n) < 0)
                 return -errno;
         return 0;
@@ -62,8 +62,8 @@ static void java_prepare(void) {
         struct stat st;
         size_t n = 0;
         java.body = 0;
-        if (fd_read_file_at(AT_FDCWD, JAVA, BUNDLE_MAX, &store, &n, NULL) < 0 &&
-            fd_read_file_at(AT_FDCWD, JAVA_SYSTEM, BUNDLE_MAX, &store, &n, NULL) < 0)
+        if (fd_read_regular_at(AT_FDCWD, JAVA, BUNDLE_MAX, &store, &n, NULL) < 0 &&
+            fd_read_regular_at(AT_FDCWD, JAVA_SYSTEM, BUNDLE_MAX, &store, &n, NULL) < 0)
                 return;
         if (jks_read((const uint8_t *) store, n, &java) < 0 || put(TRUST_JAVA_FILE, 0, store, n) < 0) {
                 java.body = 0;
@@ -86,7 +86,7 @@ static int java_set(const char *pem) {
                 return (int) len;
         for (size_t i = 0; i < sizeof count; i++)
                 count[i] = (uint8_t) ((java.count + (n > 0)) >> (8 * (3 - i)));
-        _cleanup_fd_ int fd = open(TRUST_JAVA_FILE, O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
+        _cleanup_fd_ int fd = open(TRUST_JAVA_FILE, O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW);
         if (fd < 0 || pwrite(fd, count, sizeof count, JKS_COUNT_AT) != (ssize_t) sizeof count ||
             pwrite(fd, tail, (size_t) len, (off_t) java.body) != len || ftruncate(fd, (off_t) java.body + len) < 0)
                 return -errno;
@@ -100,8 +100,8 @@ void trust_prepare(void) {
         _cleanup_free_ char *system = NULL;
         size_t n = 0;
         /* A disk that was prepared before has the link, and behind it nothing yet. */
-        if (fd_read_file_at(AT_FDCWD, CERTS "/ca-certificates.crt", BUNDLE_MAX, &system, &n, NULL) < 0 &&
-            fd_read_file_at(AT_FDCWD, CERTS "/cspace-system.crt", BUNDLE_MAX, &system, &n, NULL) < 0)
+        if (fd_read_regular_at(AT_FDCWD, CERTS "/ca-certificates.crt", BUNDLE_MAX, &system, &n, NULL) < 0 &&
+            fd_read_regular_at(AT_FDCWD, CERTS "/cspace-system.crt", BUNDLE_MAX, &system, &n, NULL) < 0)
                 n = 0;
         struct error e = ERROR_INIT;
         if (fd_mkdir_p_at(AT_FDCWD, CERTS, 0755, &e) < 0 || fd_mkdir_p_at(AT_FDCWD, LOCAL, 0755, &e) < 0)

@@ -22,7 +22,7 @@ static int read_db(const char *file, char **ret) {
         char path[PATH_MAX];
         if (snprintf(path, sizeof path, "%s/%s", etc_dir, file) >= (int) sizeof path)
                 return -ENAMETOOLONG;
-        return fd_read_file_at(AT_FDCWD, path, DB_MAX, ret, NULL, NULL);
+        return fd_read_regular_at(AT_FDCWD, path, DB_MAX, ret, NULL, NULL);
 }
 
 /* Cuts the next line of *pos into fields in place. 0 at the end of the text. */

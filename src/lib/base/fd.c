@@ -106,10 +106,7 @@ int fd_open_beneath(int dirfd, const char *path, int flags, mode_t mode, struct 
         return error_errno(err, errno, "cannot open \"%s\"", path);
 }
 
-int fd_read_file_at(int dirfd, const char *path, size_t max, char **ret, size_t *ret_n, struct error *err) {
-        _cleanup_fd_ int fd = openat(dirfd, path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
-        if (fd < 0)
-                return error_errno(err, errno, "cannot open \"%s\"", path);
+static int read_whole(int fd, const char *path, size_t max, char **ret, size_t *ret_n, struct error *err) {
         size_t cap = 4096, n = 0;
         _cleanup_free_ char *data = malloc(cap);
         if (!data)
@@ -139,6 +136,21 @@ int fd_read_file_at(int dirfd, const char *path, size_t max, char **ret, size_t 
         if (ret_n)
                 *ret_n = n;
         return 0;
+}
+
+int fd_read_file_at(int dirfd, const char *path, size_t max, char **ret, size_t *ret_n, struct error *err) {
+        _cleanup_fd_ int fd = openat(dirfd, path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+        return fd < 0 ? error_errno(err, errno, "cannot open \"%s\"", path) : read_whole(fd, path, max, ret, ret_n, err);
+}
+
+int fd_read_regular_at(int dirfd, const char *path, size_t max, char **ret, size_t *ret_n, struct error *err) {
+        struct stat st;
+        _cleanup_fd_ int fd = openat(dirfd, path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
+        if (fd < 0 || fstat(fd, &st) < 0)
+                return error_errno(err, errno, "cannot open \"%s\"", path);
+        if (!S_ISREG(st.st_mode))
+                return error_set(err, -EINVAL, "\"%s\" is not a regular file", path);
+        return read_whole(fd, path, max, ret, ret_n, err);
 }
 
 /* fsync of the directory that holds path, which makes a rename in it durable. */

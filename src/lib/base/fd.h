@@ -37,6 +37,8 @@ int fd_open_beneath(int dirfd, const char *path, int flags, mode_t mode, struct 
 /* Reads a whole file of at most max bytes; -EFBIG above. *ret is NUL-terminated, malloc'd, and
  * owned by the caller; *ret_n (may be NULL) does not count the NUL. */
 int fd_read_file_at(int dirfd, const char *path, size_t max, char **ret, size_t *ret_n, struct error *err);
+/* The same of a regular file alone; -EINVAL of anything else. Waits for nobody, whatever somebody has put there. */
+int fd_read_regular_at(int dirfd, const char *path, size_t max, char **ret, size_t *ret_n, struct error *err);
 
 /* Replaces path with data so that after a power cut either the old or the new content is there:
  * temporary file beside it, fsync, rename, fsync of the directory. */

@@ -68,6 +68,19 @@ static void replace_is_whole(void **state) {
         assert_int_equal(fd_replace_file_at(root, "missing/f", "x", 1, 0600, &e), -ENOENT);
 }
 
+static void only_what_is_regular(void **state) {
+        (void) state;
+        struct error e = ERROR_INIT;
+        _cleanup_free_ char *data = NULL;
+        size_t n = 0;
+        assert_int_equal(fd_replace_file_at(root, "regular", "text", 4, 0600, &e), 0);
+        assert_int_equal(mkfifoat(root, "fifo", 0600), 0);
+        assert_int_equal(fd_read_regular_at(root, "fifo", 6, &data, &n, &e), -EINVAL);
+        assert_int_equal(fd_read_regular_at(root, "none", 6, &data, &n, &e), -ENOENT);
+        assert_int_equal(fd_read_regular_at(root, "regular", 6, &data, &n, &e), 0);
+        assert_string_equal(data, "text");
+}
+
 static void trees_of_any_depth_are_removed(void **state) {
         (void) state;
         struct error e = ERROR_INIT;
@@ -146,6 +159,7 @@ int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(beneath_refuses_escapes),
                 cmocka_unit_test(replace_is_whole),
+cmocka_unit_test(only_what_is_regular),
                 cmocka_unit_test(make_and_remove_trees),
                 cmocka_unit_test(trees_of_any_depth_are_removed),
                 cmocka_unit_test(stealing),
