@@ -16,6 +16,7 @@
 #include "copy.h"
 #include "mem.h"
 #include "output.h"
+#include "progress.h"
 #include "remote.h"
 
 #define CAT_TIMEOUT_MS (5 * 60 * 1000) /* without progress */
@@ -138,19 +139,25 @@ static int find_target(const struct remote *r, const char *path, const char *des
 static int transfer(const struct remote *r, struct xfer *from, const struct target *t, bool owner, json_t **ret_answer, struct api_error *e) {
         _cleanup_free_ char *as = t->as ? client_escape(t->as) : NULL;
         _cleanup_free_ char *query = mem_printf("tar=1%s%s%s", owner ? "&owner=1" : "", as ? "&as=" : "", as ? as : "");
+        struct progress *progress = progress_new(false);
         const uint8_t *data;
         struct xfer *to = NULL;
+        uint64_t done = 0;
         ssize_t n = 0;
 
         int rc = remote_put(r, t->dir, query, -1, &to, e);
-        while (rc == 0 && (n = xfer_read(from, &data, e)) > 0)
+        while (rc == 0 && (n = xfer_read(from, &data, e)) > 0) {
                 rc = xfer_write(to, data, (size_t) n, e);
+                done += (uint64_t) n;
+                progress_bytes(progress, t->dest, done, 0);
+        }
         if (rc == 0 && n == 0)
                 rc = xfer_finish(to, e);
         else
                 rc = -1;
         if (rc == 0)
                 rc = xfer_read_json(to, ret_answer, e);
+        progress_free(progress);
         xfer_free(to); /* an archive that breaks off is told as an error */
         return rc;
 }

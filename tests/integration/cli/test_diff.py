@@ -3,6 +3,7 @@
 import http.server
 import json
 import os
+import pty
 import socketserver
 import subprocess
 import threading
@@ -46,6 +47,7 @@ def served(tmp_path):
             url, data, whole = urllib.parse.urlsplit(self.path), b'', False
             while (n := self.rfile.readline().strip()):  # chunks
                 data += self.rfile.read(int(n, 16))
+                server.taken()
                 self.rfile.readline()
                 if n == b'0':
                     whole = True
@@ -61,6 +63,7 @@ def served(tmp_path):
     path = str(tmp_path / 's')
     server = Server(path, Handler)
     server.answers, server.asked, server.files, server.path = {}, [], {}, path
+    server.taken = lambda: None
     server.put_answer = {'entries': 1, 'bytes': 7, 'skipped': 0, 'kept': 0, 'kept_paths': [], 'owner': True}
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield server
@@ -141,6 +144,29 @@ def test_restore_file(run, served):
     served.answers['/v1/sandboxes/s/history/tree'] = lambda q: (200, {'Content-Length': '10'}, b'archi')
     assert run('restore-file', 's', 'x', '/f/g', '/i').returncode == 125
     assert '/i/g' not in served.files  # what breaks off is not told as whole
+
+
+def test_restore_file_shows_how_far_it_is(cspace, served):
+    """On a terminal, of what takes its time; and nothing of it stays."""
+    served.answers['/v1/sandboxes/s/files/stat'] = lambda q: (404, {}, b'{"error":{"code":"not_found","message":"x"}}')
+    served.answers['/v1/sandboxes/s/history/tree'] = lambda q: (200, {'X-File-Type': 'directory'}, bytes(64 << 20))
+    shown = threading.Event()
+    served.taken = lambda: shown.wait(0.02)  # a piece at a time, until something is seen
+    master, slave = pty.openpty()
+    env = {**os.environ, 'CSPACE_API_URL': 'unix:' + served.path, 'TERM': 'xterm'}
+    p = subprocess.Popen([cspace, 'restore-file', 's', 'x', '/f/g'], env=env, stdin=subprocess.DEVNULL, stdout=slave, stderr=slave)
+    os.close(slave)
+    seen = b''
+    try:
+        while not seen.endswith(b'\r\x1b[K') or b'B/s' not in seen:
+            seen += os.read(master, 65536)
+            if b'B/s' in seen:
+                shown.set()
+        assert p.wait(60) == 0 and b'/f/g  ' in seen, seen
+    finally:
+        p.kill()
+        p.wait()
+        os.close(master)
 
 
 def test_restore_file_tells_what_did_not_come_back(run, served):
