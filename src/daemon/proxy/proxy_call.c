@@ -187,8 +187,9 @@ static void on_start(uv_timer_t *t) {
         call_connect(c);
 }
 
+/* Whether the guest has done it is not known: it was not told any more. */
 static void on_drop(struct guest_user *u) {
-        call_fail((struct proxy_call *) u, -ENOENT, why_unreachable(-ENOENT));
+        call_fail((struct proxy_call *) u, -ENOENT, "it was cut off, since the sandbox is being saved, stopped or deleted");
 }
 
 static int call_copy(struct proxy_call *c, const struct proxy_request *r) {

@@ -198,7 +198,7 @@ static void sent(struct qmp *q, bool ok, qmp_cb cb, void *arg, const char *comma
                 return;
         }
         struct error e = ERROR_INIT;
-        error_set(&e, -EIO, "\"%s\" cannot be sent to the VM", command);
+        error_set(&e, -EIO, "\"%s\" cannot be sent to the VM: it has ended, or takes no more commands", command);
         if (cb)
                 cb(arg, -EIO, &e, NULL);
 }

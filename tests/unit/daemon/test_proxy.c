@@ -813,7 +813,7 @@ static void on_called(void *arg, int err, const struct error *e, int status, con
         c->done = true;
         c->err = err;
         c->status = status;
-        snprintf(c->body, sizeof(c->body), "%.*s", (int) n, err < 0 ? e->msg : body);
+        snprintf(c->body, sizeof(c->body), "%.*s", err < 0 ? (int) sizeof(e->msg) : (int) n, err < 0 ? e->msg : body);
 }
 
 static void call(struct called *c, const struct proxy_request *rq) {
@@ -858,6 +858,7 @@ static void test_call(void **state) {
         proxy_drop(t.proxy, ID);
         assert_true(c.done);
         assert_int_equal(c.err, -ENOENT);
+        assert_non_null(strstr(c.body, "POST /m in the sandbox: it was cut off"));
 }
 
 static void test_call_timeout(void **state) {
