@@ -213,7 +213,8 @@ static void download_on_file(void *arg, const json_t *file, uint64_t size) {
 
 static int download_on_bytes(void *arg, const void *data, size_t n) {
         struct download *d = arg;
-        return http_x_write(d->x, data, n);
+        int r = http_x_write(d->x, data, n);
+        return r == 0 && http_x_queued(d->x) > STREAM_HIGH_WATER ? 1 : r;
 }
 
 static void download_on_end(void *arg, int err, enum api_code code, const struct error *e, const json_t *end) {

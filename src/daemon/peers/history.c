@@ -165,13 +165,14 @@ static void give(struct history *h) {
                 size_t n = h->line.len - held_back(h);
                 if (n == 0)
                         return;
-                if (h->handler->on_bytes(h->arg, buf_data(&h->line), n) == -ENOBUFS) {
+                int r = h->handler->on_bytes(h->arg, buf_data(&h->line), n);
+                if (h->step == STEP_BYTES && r != -ENOBUFS)
+                        buf_consume(&h->line, n);
+                if (h->step == STEP_BYTES && (r == -ENOBUFS || r == 1)) {
                         h->stopped = true;
                         stream_read_stop(h->stream);
                         return;
                 }
-                if (h->step == STEP_BYTES)
-                        buf_consume(&h->line, n);
         }
 }
 

@@ -39,7 +39,7 @@ struct history_question {
 struct history_handler {
         void (*on_change)(void *arg, json_t *change);                 /* borrowed */
         void (*on_file)(void *arg, const json_t *file, uint64_t size /* HISTORY_NO_SIZE: of a tree */);
-        int (*on_bytes)(void *arg, const void *data, size_t n);       /* -ENOBUFS: not now; history_resume() */
+        int (*on_bytes)(void *arg, const void *data, size_t n);       /* -ENOBUFS: not now; 1: taken, no more for now; history_resume() */
         /* Last. code: when err < 0. end: of a diff, what came last. */
         void (*on_end)(void *arg, int err, enum api_code code, const struct error *e, const json_t *end);
 };

@@ -501,7 +501,11 @@ def history(conn, seq, m):
     theirs.close()
     hold = data.endswith(b'# hold')
     try:
-        ours.sendall(data[:-6] if hold else data)
+        data = data[:-6] if hold else data
+        for at in range(0, len(data), 65536):
+            ours.sendall(data[at:at + 65536])
+            with open(os.path.join(RUN, 'history.sent'), 'w') as f:
+                f.write(str(at + 65536))
         if hold:
             ours.recv(1)
             open(os.path.join(RUN, 'history.left'), 'w').close()

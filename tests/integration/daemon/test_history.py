@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What changed on a disk, and files out of it: what is asked, and what becomes of answers of every kind. (With real images:
 tests/integration/rootd/test_history.py.)"""
+import contextlib
 import http.client
 import io
 import json
 import os
 import tarfile
+import time
 
 import pytest
 
@@ -209,6 +211,27 @@ def test_answer_without_bounds(ready):
     s = d.create()['id']
     answer(d, line({**ADDED, 'patch': 'x' * 4000000}) * 20 + line(END))
     assert diff(d, s, '?patch=1').code == 'history_limit'
+
+
+def test_client_that_does_not_read(ready):
+    """It is waited for by the program that reads the image, and not with a file's bytes in cspaced's memory."""
+    d = ready
+    s = d.create()['id']
+    data = os.urandom(32 << 20)
+    answer(d, line({**FILE, 'size': len(data)}) + data)
+    c = d.unix()
+    c.request('GET', f'/v1/sandboxes/{s}/history/file?path=/a')
+    r = c.getresponse()
+    seen = [0]
+
+    def sent():
+        with contextlib.suppress(FileNotFoundError), open(os.path.join(d.run, 'history.sent')) as f:
+            seen.append(int(f.read() or 0))
+        time.sleep(0.1)
+        return seen[-1] > 0 and len(seen) > 5 and seen[-1] == seen[-5]
+    until(sent, what='a standstill')
+    assert seen[-1] < 4 << 20
+    assert r.read() == data
 
 
 def test_client_that_leaves(ready):
