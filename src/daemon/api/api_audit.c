@@ -170,7 +170,7 @@ static bool follow_flush(struct follow *f) {
         int r = http_x_write(f->x, buf_data(&f->rest), f->rest.len);
         if (r >= 0)
                 buf_clear(&f->rest);
-        f->full = r == -ENOBUFS;
+        f->full = r == -ENOBUFS || (r >= 0 && http_x_queued(f->x) > STREAM_HIGH_WATER);
         return r >= 0;
 }
 
