@@ -25,7 +25,7 @@ TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BUILD = os.path.join(TOP, 'build', 'test')
 LOGS = os.path.join(TOP, 'build', 'test-logs')
 PYTHON = '/usr/bin/python3'
-FUZZ_SECONDS = int(os.environ.get('CSPACE_FUZZ_SECONDS', '20'))
+FUZZ_SECONDS = int(os.environ.get('CSPACE_FUZZ_SECONDS', '12'))
 JOBS = str(os.cpu_count() or 2)
 SANITIZED_TESTS = 'test_stop', 'test_restart', 'test_template', 'test_warm', 'test_history', 'test_audit', 'test_provider'
 
