@@ -40,6 +40,15 @@ struct checkpoint *checkpoint_find(const struct sandbox *s, const char *id_or_na
         return named;
 }
 
+const char *checkpoint_called(const struct sandbox *s, const char *id, char out[CHECKPOINT_CALLED_SIZE]) {
+        const struct checkpoint *c = checkpoint_find(s, id);
+        if (c && c->name[0])
+                (void) sprintf(out, "%s (%s)", c->name, id);
+        else
+                (void) sprintf(out, "%s", id);
+        return out;
+}
+
 /* Its children become its parent's. */
 void checkpoint_remove(struct sandbox *s, struct checkpoint *c, struct db_batch *b) {
         for (struct checkpoint **at = &s->checkpoints; *at; at = &(*at)->next)

@@ -14,6 +14,7 @@
 #include "base/id.h"
 
 #define CHECKPOINT_NAME_MAX 63
+#define CHECKPOINT_CALLED_SIZE (CHECKPOINT_NAME_MAX + ID_SIZE + 4)
 #define CHECKPOINTS_MAX 256 /* of one sandbox */
 
 struct app;
@@ -39,6 +40,8 @@ void checkpoint_row_insert(const struct sandbox *s, const struct checkpoint *c, 
 void checkpoint_add(struct sandbox *s, struct checkpoint *c);
 /* By id or name; NULL. */
 struct checkpoint *checkpoint_find(const struct sandbox *s, const char *id_or_name);
+/* That of s with this id as its log names it: NAME (ID), or the id. Returns out. */
+const char *checkpoint_called(const struct sandbox *s, const char *id, char out[CHECKPOINT_CALLED_SIZE]);
 void checkpoint_remove(struct sandbox *s, struct checkpoint *c, struct db_batch *b);
 void checkpoints_free(struct sandbox *s);
 json_t *checkpoint_to_json(const struct checkpoint *c);

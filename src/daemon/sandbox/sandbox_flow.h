@@ -76,10 +76,13 @@ int life_image(struct app *app, struct sandbox *s, const char *image, life_image
 struct op *life_op_of(struct app *app, const struct sandbox *s);
 /* Whether `state` is what an operation of this kind is for. */
 bool life_reached(enum op_kind kind, enum sandbox_state state);
-/* Whether s can be forked without taking an image of it: it has no VM, or a checkpoint is used. -EBUSY: why not. */
-int life_fork_check(struct app *app, const struct sandbox *s, bool checkpoint, struct error *err);
 /* Whether a flow of s is making image `id`. */
 bool life_owns_image(const struct sandbox *s, const char *id);
+
+/* ---- sandbox_change.c: how these begin (sandbox.h has what others ask for) ------------------ */
+
+/* Whether s can be forked without taking an image of it: it has no VM, or a checkpoint is used. -EBUSY: why not. */
+int life_fork_check(struct app *app, const struct sandbox *s, bool checkpoint, struct error *err);
 
 /* ---- sandbox_rolling.c: checkpoints that are taken by themselves ---------------------------- */
 

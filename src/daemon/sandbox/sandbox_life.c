@@ -37,13 +37,13 @@
 #include "create.h"
 #include "egress/egress.h"
 #include "fork.h"
+#include "life_internal.h"
 #include "peers/patience.h"
 #include "peers/rootd.h"
 #include "peers/warden.h"
 #include "proxy/proxy.h"
 #include "sandbox_flow.h"
 #include "settle.h"
-#include "store/idem.h"
 #include "store/op.h"
 #include "timer.h"
 
@@ -55,83 +55,7 @@
 #define STOP_TIMEOUT_MS 45000    /* beyond that the VM is ended */
 #define RETRY_MS 100
 
-#define HAS_VM (SANDBOX_BIT(SANDBOX_RUNNING) | SANDBOX_BIT(SANDBOX_PAUSED))
-#define AT_REST (SANDBOX_BIT(SANDBOX_SUSPENDED) | SANDBOX_BIT(SANDBOX_STOPPED) | SANDBOX_BIT(SANDBOX_FAILED))
-
-static const struct verb {
-        const char *name;
-        enum op_kind kind;
-        unsigned from;
-        enum sandbox_state via, to;
-} verbs[] = {
-        [SANDBOX_PAUSE] = { "pause", OP_PAUSE, SANDBOX_BIT(SANDBOX_RUNNING), SANDBOX_PAUSING, SANDBOX_PAUSED },
-        [SANDBOX_RESUME] = { "resume", OP_RESUME, SANDBOX_BIT(SANDBOX_PAUSED), SANDBOX_RESUMING, SANDBOX_RUNNING },
-        [SANDBOX_SUSPEND] = { "suspend", OP_SUSPEND, SANDBOX_BIT(SANDBOX_RUNNING) | SANDBOX_BIT(SANDBOX_PAUSED),
-                              SANDBOX_SUSPENDING, SANDBOX_SUSPENDED },
-        [SANDBOX_RESTORE] = { "restore", OP_RESTORE, SANDBOX_BIT(SANDBOX_SUSPENDED), SANDBOX_RESTORING,
-                              SANDBOX_RUNNING },
-        [SANDBOX_STOP] = { "stop", OP_STOP,
-                           SANDBOX_BIT(SANDBOX_RUNNING) | SANDBOX_BIT(SANDBOX_PAUSED) | SANDBOX_BIT(SANDBOX_SUSPENDED),
-                           SANDBOX_STOPPING, SANDBOX_STOPPED },
-        [SANDBOX_START] = { "start", OP_START, SANDBOX_BIT(SANDBOX_STOPPED) | SANDBOX_BIT(SANDBOX_FAILED),
-                            SANDBOX_STARTING, SANDBOX_RUNNING },
-        [SANDBOX_CHECKPOINT] = { "be checkpointed", OP_CHECKPOINT, HAS_VM | AT_REST, SANDBOX_STATE_MAX_, SANDBOX_STATE_MAX_ },
-        [SANDBOX_FORK] = { "be forked", OP_FORK, HAS_VM, SANDBOX_STATE_MAX_, SANDBOX_STATE_MAX_ },
-        [SANDBOX_ROLLBACK] = { "roll back", OP_ROLLBACK, HAS_VM | AT_REST, SANDBOX_ROLLING_BACK, SANDBOX_RUNNING },
-};
-#define SALVAGE SANDBOX_VERB_MAX_ /* no verb, no operation */
-
-enum step {
-        STEP_ROWS,
-        STEP_WARDEN,
-        STEP_QUERY,
-        STEP_FSFREEZE,
-        STEP_FSTHAW,
-        STEP_PAUSE,
-        STEP_BEGIN,
-        STEP_SAVE,
-        STEP_COMMIT,
-        STEP_AWAKE,
-        STEP_SEAL,
-        STEP_ROW,
-        STEP_REMOVE,
-        STEP_UNDO,
-        STEP_FALL_BACK,
-};
-
-struct life {
-        struct app *app;
-        struct sandbox *s; /* a reference */
-        enum sandbox_verb verb;
-        enum sandbox_state from;
-        char op_id[ID_SIZE]; /* "" none */
-        char image[ID_SIZE];
-        enum step step;
-        struct warden *warden;
-        struct timer *timer;
-        struct patience rootd, wardens;
-        uint64_t busy_ms;     /* monotonic: until when one that is busy is asked again; 0 none is */
-        bool asked;           /* cspace-rootd or the database owes an answer */
-        bool lost;            /* the VM has ended */
-        enum api_code code;   /* UNDO, FALL_BACK: why */
-        char why[ERROR_MSG_MAX];
-        bool canceled;
-        void (*on_canceled)(void *arg);
-        void *cancel_arg;
-        struct ipc_image_info info;
-        struct ipc_held held;          /* PAUSE, RESUME, SUSPEND */
-        struct checkpoint *checkpoint; /* being made; of FORK no more than what is to be kept */
-        life_image_cb imaged;          /* a CHECKPOINT that is no checkpoint, without an operation */
-        void *imaged_arg;
-        struct fork *fork;             /* FORK; not ours any more once its copies are entered */
-};
-
 static void take_step(void *arg);
-
-/* The sandbox keeps its state; a copy is made beside it. */
-static bool copies(const struct life *l) {
-        return l->verb == SANDBOX_CHECKPOINT || l->verb == SANDBOX_FORK;
-}
 
 /* For the copies alone, which are VMs that go with the host's power: nothing that has to be durable. */
 static bool fleeting(const struct life *l) {
@@ -140,12 +64,12 @@ static bool fleeting(const struct life *l) {
 
 /* Of a VM that goes on: it stands still while its image is copied, and no longer. */
 static bool in_parts(const struct life *l) {
-        return copies(l) && l->checkpoint->full && !l->s->image[0] && !fleeting(l);
+        return life_copies(l) && l->checkpoint->full && !l->s->image[0] && !fleeting(l);
 }
 
 /* ---- life of a flow ------------------------------------------------------------------------------ */
 
-static struct life *life_new(struct app *app, struct sandbox *s, enum sandbox_verb verb, const char *op_id) {
+struct life *life_new(struct app *app, struct sandbox *s, enum sandbox_verb verb, const char *op_id) {
         struct life *l = calloc(1, sizeof *l);
         if (!l)
                 return NULL;
@@ -156,7 +80,7 @@ static struct life *life_new(struct app *app, struct sandbox *s, enum sandbox_ve
         return l;
 }
 
-static void life_free(struct life *l) {
+void life_free(struct life *l) {
         timer_cancel(l->timer);
         struct app *app = l->app;
         struct sandbox *stored = l->verb == SALVAGE ? sandbox_ref(l->s) : NULL;
@@ -186,7 +110,7 @@ static void drop_image(struct life *l) {
                 (void) removal_start(l->app, REMOVAL_IMAGE, l->image, NULL, NULL);
 }
 
-static void end_canceled(struct life *l) {
+void life_end_canceled(struct life *l) {
         struct db_batch *b = db_batch_new();
         op_fail(l->app, op_find(l->app, l->op_id), b, API_CANCELED, "the sandbox was deleted meanwhile");
         (void) db_batch_submit(l->app->db, b, NULL, NULL);
@@ -212,26 +136,16 @@ static json_t *result_of(const struct life *l) {
                          l->verb == SANDBOX_SUSPEND ? json_boolean(l->s->synced) : NULL);
 }
 
-/* The checkpoint of s with this id, as its log names it. */
-static const char *called(const struct sandbox *s, const char *id, char out[CHECKPOINT_NAME_MAX + ID_SIZE + 4]) {
-        const struct checkpoint *c = checkpoint_find(s, id);
-        if (c && c->name[0])
-                (void) sprintf(out, "%s (%s)", c->name, id);
-        else
-                (void) sprintf(out, "%s", id);
-        return out;
-}
-
 static void log_end(const struct life *l, const struct op *o) {
         struct sandbox *s = l->s;
         const char *state = sandbox_state_name(s->state);
-        char name[CHECKPOINT_NAME_MAX + ID_SIZE + 4];
+        char name[CHECKPOINT_CALLED_SIZE];
         if (l->verb == SANDBOX_FORK)
                 sandbox_log(l->app, s, "info", state, "fork");
         else if (l->verb == SANDBOX_CHECKPOINT && !o)
                 sandbox_log(l->app, s, "info", state, "its disk was copied for a template");
         else if (l->verb == SANDBOX_CHECKPOINT)
-                sandbox_log(l->app, s, "info", state, "checkpoint %s", called(s, l->image, name));
+                sandbox_log(l->app, s, "info", state, "checkpoint %s", checkpoint_called(s, l->image, name));
         else
                 sandbox_log(l->app, s, "info", state, "%s", o ? op_kind_name(o->kind) : "");
 }
@@ -275,7 +189,7 @@ static void end(struct life *l, enum sandbox_state state, bool good) {
 }
 
 /* The VM is gone before anything of it was saved. */
-static void end_lost(struct life *l, const char *reason) {
+void life_end_lost(struct life *l, const char *reason) {
         struct app *app = l->app;
         struct sandbox *s = sandbox_ref(l->s);
         struct db_batch *b = db_batch_new();
@@ -300,7 +214,7 @@ static void fail(struct life *l, enum api_code code, const char *why) {
                 return;
         }
         if (l->verb == SANDBOX_STOP || l->lost) { /* the VM is down already */
-                end_lost(l, l->why);
+                life_end_lost(l, l->why);
                 return;
         }
         drop_image(l);
@@ -329,7 +243,7 @@ static bool still_busy(struct life *l, unsigned limit_ms) {
 static bool ended_meanwhile(struct life *l) {
         l->asked = false;
         if (l->canceled) {
-                end_canceled(l);
+                life_end_canceled(l);
                 return true;
         }
         if (l->app->stopping) { /* the next cspaced goes on with it */
@@ -352,7 +266,7 @@ static void warden_lost(struct life *l, int err, const char *why) {
                         l->step = STEP_COMMIT; /* ended without it */
                         take_step(l);
                 } else {
-                        end_lost(l, why);
+                        life_end_lost(l, why);
                 }
                 return;
         }
@@ -460,11 +374,11 @@ static void on_held(struct life *l, const struct ipc_packet *p) {
         if (l->verb != SANDBOX_RESUME) {
                 l->s->synced = l->held.synced;
                 if (!l->s->synced && l->held.vm_us > 0)
-                        sandbox_log(l->app, l->s, "warn", verbs[l->verb].name, "the guest did not write to its disk what it held back: "
+                        sandbox_log(l->app, l->s, "warn", life_verbs[l->verb].name, "the guest did not write to its disk what it held back: "
                                     "its disk is as after a power cut, the rest is in its memory");
         }
         if (l->verb != SANDBOX_SUSPEND) {
-                end(l, verbs[l->verb].to, true);
+                end(l, life_verbs[l->verb].to, true);
                 return;
         }
         l->step = STEP_BEGIN;
@@ -491,7 +405,7 @@ static void on_answer(void *arg, int err, const struct error *e, struct ipc_pack
                 if (err < 0)
                         log_warn("sandbox %s: it does not go on as it should: %s", l->s->id, e->msg);
                 end(l, SANDBOX_RUNNING, false);
-        } else if (copies(l)) {
+        } else if (life_copies(l)) {
                 if (l->step == STEP_SAVE)
                         egress_hurry_names(l->s);
                 on_checkpoint_answer(l, err, e);
@@ -524,7 +438,7 @@ static void on_answer(void *arg, int err, const struct error *e, struct ipc_pack
 
 /* Of an image that is begun, filled and committed one after another. */
 static bool begins(const struct life *l) {
-        return l->verb == SANDBOX_SUSPEND || (copies(l) && l->checkpoint->full && !l->s->image[0]);
+        return l->verb == SANDBOX_SUSPEND || (life_copies(l) && l->checkpoint->full && !l->s->image[0]);
 }
 
 static void rootd_failed(struct life *l, int err, const struct error *e) {
@@ -561,7 +475,7 @@ static void on_begun(void *arg, int err, const struct error *e, struct ipc_packe
                 return;
         }
         if (l->lost) {
-                end_lost(l, l->why);
+                life_end_lost(l, l->why);
                 return;
         }
         proxy_drop(l->app->proxy, l->s->id);
@@ -621,7 +535,7 @@ static void on_committed(void *arg, int err, const struct error *e, struct ipc_p
         }
         if (err < 0 || ipc_image_info_decode(p->body, p->body_n, &l->info) < 0) {
                 if (l->lost && l->verb == SANDBOX_SUSPEND)
-                        end_lost(l, l->why);
+                        life_end_lost(l, l->why);
                 else if (err < 0)
                         rootd_failed(l, err, e);
                 else
@@ -629,7 +543,7 @@ static void on_committed(void *arg, int err, const struct error *e, struct ipc_p
                 return;
         }
         rootd_answered(l);
-        bool asleep = copies(l) && l->checkpoint->full && l->from == SANDBOX_RUNNING && !l->lost;
+        bool asleep = life_copies(l) && l->checkpoint->full && l->from == SANDBOX_RUNNING && !l->lost;
         l->step = asleep ? STEP_AWAKE : in_parts(l) ? STEP_SEAL : STEP_ROW;
         take_step(l);
 }
@@ -675,7 +589,7 @@ static void step_seal(struct life *l) {
 
 static void step_commit(struct life *l) {
         struct error e = ERROR_INIT;
-        bool checkpoint = copies(l);
+        bool checkpoint = life_copies(l);
         bool full = l->verb == SANDBOX_SUSPEND || (checkpoint && l->checkpoint->full);
         struct ipc_image_commit m = { .halt = !full && !checkpoint, .part = in_parts(l), .fleeting = fleeting(l) };
         if (m.halt)
@@ -851,7 +765,7 @@ static void on_removed(void *arg) {
         else if (l->verb == SANDBOX_ROLLBACK)
                 go_back(l);
         else
-                end(l, verbs[l->verb].to, true);
+                end(l, life_verbs[l->verb].to, true);
 }
 
 static void step_remove(struct life *l) {
@@ -866,7 +780,7 @@ static void step_remove(struct life *l) {
 
 /* What was to be suspended or paused goes on; one that was paused stays so. */
 static void step_undo(struct life *l) {
-        bool untouched = copies(l) && (!l->checkpoint->full || l->s->image[0]);
+        bool untouched = life_copies(l) && (!l->checkpoint->full || l->s->image[0]);
         if (l->from == SANDBOX_PAUSED || untouched)
                 end(l, l->from, false);
         else
@@ -931,7 +845,7 @@ static void first_checkpoint_step(struct life *l) {
         take_step(l);
 }
 
-static void first_step(struct life *l) {
+void life_first_step(struct life *l) {
         if (l->verb == SANDBOX_ROLLBACK) {
                 sandbox_unwatch(l->s);
                 proxy_drop(l->app->proxy, l->s->id);
@@ -939,7 +853,7 @@ static void first_step(struct life *l) {
                 take_step(l);
                 return;
         }
-        if (l->s->image[0] && !copies(l)) { /* it has no VM; or that is all that was left to do */
+        if (l->s->image[0] && !life_copies(l)) { /* it has no VM; or that is all that was left to do */
                 l->step = STEP_REMOVE;
                 take_step(l);
                 return;
@@ -947,7 +861,7 @@ static void first_step(struct life *l) {
         l->warden = sandbox_unwatch_keep(l->s);
         if (l->warden)
                 warden_set_handler(l->warden, &handler, l);
-        if (copies(l)) {
+        if (life_copies(l)) {
                 first_checkpoint_step(l);
                 return;
         }
@@ -964,235 +878,9 @@ static void first_step(struct life *l) {
 
 /* ---- entry ----------------------------------------------------------------------------------------- */
 
-struct begin {
-        struct app *app;
-        struct sandbox *s; /* a reference */
-        enum sandbox_verb verb;
-        enum sandbox_state from;
-        char op_id[ID_SIZE];
-        char image[ID_SIZE], head[ID_SIZE]; /* of before a rollback */
-        struct image_hold hold;             /* of that image */
-        char *idem;
-        sandbox_durable_cb cb;
-        void *arg;
-};
-
-static void begin_free(struct begin *g) {
-        if (!g)
-                return;
-        image_unhold(g->app, &g->hold);
-        sandbox_unref(g->s);
-        free(g->idem);
-        free(g);
-}
-
-static void go_on(struct begin *g) {
-        struct sandbox *s = g->s;
-        struct life *l = s->life;
-        if (l && l->canceled) {
-                l->asked = false;
-                end_canceled(l);
-        } else if (s->state == SANDBOX_RESTORING || s->state == SANDBOX_STARTING) {
-                if (l)
-                        life_free(l);
-                if (create_start(g->app, s, g->op_id, clock_mono_us(), NULL) < 0)
-                        life_fall_back(g->app, s, g->op_id, API_INTERNAL, "out of memory");
-        } else if (l) {
-                l->asked = false;
-                if (l->lost)
-                        end_lost(l, l->why);
-                else
-                        first_step(l);
-        }
-}
-
-static void on_durable(void *arg, int err, const struct error *e) {
-        struct begin *g = arg;
-        struct sandbox *s = g->s;
-        struct life *l = s->life;
-        idem_settle(g->app, g->idem, err >= 0);
-        if (g->app->stopping) {
-                if (l)
-                        life_free(l);
-        } else if (err < 0) {
-                op_discard(g->app, op_find(g->app, g->op_id));
-                if (l && l->canceled) {
-                        l->op_id[0] = 0;
-                        end_canceled(l);
-                } else if (l) {
-                        s->state = g->from; /* as if nobody had asked */
-                        memcpy(s->image, g->image, sizeof s->image);
-                        memcpy(s->head, g->head, sizeof s->head);
-                        bool lost = l->lost;
-                        life_free(l);
-                        if (lost)
-                                sandbox_fail(g->app, s, "the VM ended");
-                }
-        } else {
-                char name[CHECKPOINT_NAME_MAX + ID_SIZE + 4];
-                if (g->verb == SANDBOX_ROLLBACK && !(l && l->canceled))
-                        sandbox_log(g->app, s, "info", "rollback", "to checkpoint %s", called(s, s->head, name));
-                go_on(g);
-                image_unhold(g->app, &g->hold);
-                if (g->verb == SANDBOX_ROLLBACK)
-                        image_release(g->app, g->image);
-        }
-        if (g->cb)
-                g->cb(g->arg, err, e);
-        begin_free(g);
-}
-
-static enum sandbox_verb wake_verb(const struct sandbox *s) {
-        return s->state == SANDBOX_PAUSED ? SANDBOX_RESUME : s->state == SANDBOX_SUSPENDED ? SANDBOX_RESTORE : SANDBOX_START;
-}
-
-static int judge(struct app *app, const struct sandbox *s, const struct verb *v, const char *name, struct error *err) {
-        if (s->life && copies(s->life))
-                return error_set(err, -EBUSY, "sandbox \"%s\" is %s and being %s: it cannot %s now", s->id, sandbox_state_name(s->state),
-                                 s->life->verb == SANDBOX_FORK ? "forked" : "checkpointed", name);
-        if (s->life && s->life->verb == SALVAGE)
-                return error_set(err, -EBUSY, "sandbox \"%s\" is failed and its disk is being stored: it can %s in a moment, not yet", s->id,
-                                 name);
-        if (s->fork)
-                return error_set(err, -EBUSY, "sandbox \"%s\" is %s and its fork has not ended: it cannot %s now",
-                                 s->id, sandbox_state_name(s->state), name);
-        if (!s->life && !s->create && !s->del && !(v->from & SANDBOX_BIT(s->state)) && s->state == v->to)
-                return error_set(err, -EBUSY, "sandbox \"%s\" is %s already", s->id, sandbox_state_name(s->state));
-        if (s->life || s->create || s->del || !(v->from & SANDBOX_BIT(s->state)))
-                return error_set(err, -EBUSY, "sandbox \"%s\" is %s: it cannot %s now", s->id, sandbox_state_name(s->state), name);
-        bool at_rest = SANDBOX_BIT(s->state) & AT_REST;
-        if (s->state == SANDBOX_FAILED && s->started_ms && !s->image[0] && !rootd_connected(app->rootd))
-                return error_set(err, -ENOTCONN, "cspace-rootd is not reachable, and the disk of sandbox \"%s\" is stored when it is: it"
-                                 " can %s then", s->id, name);
-        if (v->kind != OP_ROLLBACK && at_rest && !s->image[0])
-                return error_set(err, -EBUSY, "the sandbox is %s and has nothing that it could be started from",
-                                 sandbox_state_name(s->state));
-        if (v->to == SANDBOX_RUNNING && at_rest &&
-            sandbox_count(app, SANDBOX_ALIVE) >= app->conf.max_sandboxes)
-                return error_set(err, -EAGAIN, "this host has its %u sandboxes (configuration: [sandbox] max)",
-                                 app->conf.max_sandboxes);
-        return 0;
-}
-
-static int check(struct app *app, const struct sandbox *s, const struct verb *v, const char *name, struct error *err) {
-        struct error e = ERROR_INIT;
-        int r = judge(app, s, v, name, &e);
-        if (r == -EBUSY && !settle_known(app->settle)) /* what the row says may not be true any more */
-                return error_set(err, -ENOTCONN, "cspace-rootd is not reachable, and what became of sandbox \"%s\" is not known before it is:"
-                                 " it cannot %s yet", s->id, name);
-        if (r < 0 && err)
-                *err = e;
-        return r;
-}
-
-static int new_checkpoint(struct sandbox *s, const struct sandbox_change_params *p, const char *id, struct checkpoint **ret,
-                          struct error *err) {
-        unsigned n = 0;
-        for (const struct checkpoint *c = s->checkpoints; c; c = c->next)
-                n++;
-        if (n >= CHECKPOINTS_MAX)
-                return error_set(err, -EAGAIN, "the sandbox has %u checkpoints: remove some first", n);
-        if (p->name && checkpoint_find(s, p->name))
-                return error_set(err, -EEXIST, "the sandbox has a checkpoint \"%s\"", p->name);
-        if (p->full && !(SANDBOX_BIT(s->state) & HAS_VM) && s->state != SANDBOX_SUSPENDED)
-                return error_set(err, -EBUSY, "the sandbox is %s: it has no memory to keep", sandbox_state_name(s->state));
-        struct checkpoint *c = calloc(1, sizeof *c);
-        if (!c)
-                return error_set(err, -ENOMEM, "out of memory");
-        (void) str_copy(c->id, sizeof c->id, id);
-        (void) str_copy(c->parent, sizeof c->parent, s->head);
-        (void) str_copy(c->name, sizeof c->name, p->name ? p->name : "");
-        c->full = p->full;
-        c->automatic = p->automatic;
-        c->created_ms = clock_real_ms();
-        *ret = c;
-        return 0;
-}
-
-static int new_fork(const struct sandbox_change_params *p, struct life *l, struct error *err) {
-        l->checkpoint = calloc(1, sizeof *l->checkpoint);
-        if (!l->checkpoint)
-                return error_set(err, -ENOMEM, "out of memory");
-        l->checkpoint->full = true;
-        l->fork = p->fork;
-        return 0;
-}
-
-static void undo_begin(struct begin *g, struct op *o, struct life *l) {
-        op_discard(g->app, o);
-        if (l) {
-                g->s->state = g->from;
-                memcpy(g->s->image, g->image, sizeof g->image);
-                memcpy(g->s->head, g->head, sizeof g->head);
-                l->fork = NULL; /* still the caller's */
-                life_free(l);
-        }
-        begin_free(g);
-}
-
-int sandbox_change_with(struct app *app, struct sandbox *s, enum sandbox_verb verb, const struct sandbox_change_params *p,
-                        sandbox_durable_cb durable, void *arg, struct op **ret_op, struct error *err) {
-        bool wake = verb == SANDBOX_WAKE;
-        if (wake)
-                verb = wake_verb(s);
-        const struct verb *v = &verbs[verb];
-        int r = check(app, s, v, wake ? "wake" : v->name, err);
-        if (r < 0)
-                return r;
-        s->publish_wake = 0; /* somebody wants something else */
-        struct db_batch *b = db_batch_new();
-        struct begin *g = calloc(1, sizeof *g);
-        if (!b || !g) {
-                db_batch_free(b);
-                free(g);
-                return error_set(err, -ENOMEM, "out of memory");
-        }
-        *g = (struct begin){ .app = app, .s = sandbox_ref(s), .verb = verb, .from = s->state, .cb = durable, .arg = arg };
-        memcpy(g->image, s->image, sizeof g->image);
-        memcpy(g->head, s->head, sizeof g->head);
-        struct op *o = op_new(app, b, wake ? OP_WAKE : v->kind, s->id, s->template_ref, p->owner);
-        struct life *l = o ? life_new(app, s, verb, o->id) : NULL;
-        r = !l || (p->idem && !(g->idem = strdup(p->idem))) ? error_set(err, -ENOMEM, "out of memory") : 0;
-        if (r >= 0 && verb == SANDBOX_CHECKPOINT)
-                r = new_checkpoint(s, p, o->id, &l->checkpoint, err);
-        if (r >= 0 && verb == SANDBOX_FORK)
-                r = new_fork(p, l, err);
-        if (r < 0) {
-                db_batch_free(b);
-                undo_begin(g, o, l);
-                return r;
-        }
-        memcpy(g->op_id, o->id, sizeof g->op_id);
-        l->asked = true;
-        if (verb == SANDBOX_ROLLBACK) {
-                image_hold(app, &g->hold, g->image);
-                memcpy(s->image, p->checkpoint->id, sizeof s->image);
-                memcpy(s->head, p->checkpoint->id, sizeof s->head);
-        }
-        if (v->via != SANDBOX_STATE_MAX_)
-                (void) sandbox_move(app, s, v->via);
-        op_progress(o, sandbox_state_name(s->state), -1, -1);
-        sandbox_row_update(s, b);
-        idem_bind_op(app, p->idem, o->id, b);
-        r = db_batch_submit(app->db, b, on_durable, g);
-        if (r < 0) {
-                idem_settle(app, p->idem, false);
-                undo_begin(g, o, l);
-                return error_errno(err, r, "could not store the change");
-        }
-        *ret_op = o;
-        return 0;
-}
-
-int sandbox_change(struct app *app, struct sandbox *s, enum sandbox_verb verb, const char *owner, const char *idem,
-                   sandbox_durable_cb durable, void *arg, struct op **ret_op, struct error *err) {
-        const struct sandbox_change_params p = { .owner = owner, .idem = idem };
-        return sandbox_change_with(app, s, verb, &p, durable, arg, ret_op, err);
-}
-
 int life_image(struct app *app, struct sandbox *s, const char *image, life_image_cb cb, void *arg, struct error *err) {
-        static const struct verb v = { "be published", OP_PUBLISH, HAS_VM, SANDBOX_STATE_MAX_, SANDBOX_STATE_MAX_ };
-        int r = check(app, s, &v, v.name, err);
+        static const struct life_verb v = { "be published", OP_PUBLISH, HAS_VM, SANDBOX_STATE_MAX_, SANDBOX_STATE_MAX_ };
+        int r = life_check(app, s, &v, v.name, err);
         if (r < 0)
                 return r;
         struct life *l = life_new(app, s, SANDBOX_CHECKPOINT, "");
@@ -1206,7 +894,7 @@ int life_image(struct app *app, struct sandbox *s, const char *image, life_image
         (void) str_copy(l->image, sizeof l->image, image);
         l->imaged = cb;
         l->imaged_arg = arg;
-        first_step(l);
+        life_first_step(l);
         return 0;
 }
 
@@ -1223,25 +911,17 @@ struct op *life_op_of(struct app *app, const struct sandbox *s) {
         return NULL;
 }
 
-int life_fork_check(struct app *app, const struct sandbox *s, bool checkpoint, struct error *err) {
-        static const struct verb v = { "be forked", OP_FORK, AT_REST | SANDBOX_BIT(SANDBOX_SNAPSHOT),
-                                       SANDBOX_STATE_MAX_, SANDBOX_STATE_MAX_ };
-        if (!checkpoint)
-                return check(app, s, &v, v.name, err);
-        return s->state != SANDBOX_DELETING && !s->del ? 0 : error_set(err, -EBUSY, "the sandbox is being deleted");
-}
-
 bool life_reached(enum op_kind kind, enum sandbox_state state) {
-        for (size_t i = 0; i < ARRAY_SIZE(verbs); i++)
-                if (verbs[i].kind == kind && kind != OP_CREATE)
-                        return verbs[i].to == state;
+        for (size_t i = 0; i < SANDBOX_VERB_MAX_; i++)
+                if (life_verbs[i].kind == kind && kind != OP_CREATE)
+                        return life_verbs[i].to == state;
         return kind == OP_WAKE && state == SANDBOX_RUNNING;
 }
 
 int life_resume(struct app *app, struct sandbox *s) {
         struct op *o = life_op_of(app, s);
         enum sandbox_verb verb = 0;
-        while (verb < SANDBOX_ROLLBACK && verbs[verb].via != s->state)
+        while (verb < SANDBOX_ROLLBACK && life_verbs[verb].via != s->state)
                 verb++;
         struct life *l = life_new(app, s, verb, o ? o->id : "");
         if (!l || (!l->image[0] && id_new(l->image) < 0)) {
@@ -1250,7 +930,7 @@ int life_resume(struct app *app, struct sandbox *s) {
                 return -ENOMEM;
         }
         l->from = SANDBOX_RUNNING;
-        first_step(l);
+        life_first_step(l);
         return 0;
 }
 
@@ -1283,7 +963,7 @@ void life_cancel(struct life *l, void (*done)(void *arg), void *arg) {
         l->on_canceled = done;
         l->cancel_arg = arg;
         if (!l->asked)
-                end_canceled(l);
+                life_end_canceled(l);
 }
 
 /* The answers of cspace-rootd and the database find app->stopping; that of a removal does not come any more. */
@@ -1294,13 +974,13 @@ void life_abandon(struct life *l) {
 
 void life_vm_ended(struct life *l, const char *reason) {
         if (l->verb == SANDBOX_STOP || l->verb == SALVAGE || l->verb == SANDBOX_ROLLBACK ||
-            (l->step >= STEP_ROW && l->step != STEP_UNDO && !copies(l)))
+            (l->step >= STEP_ROW && l->step != STEP_UNDO && !life_copies(l)))
                 return; /* as was wanted, or of no matter any more */
         (void) snprintf(l->why, sizeof l->why, "%s", reason);
         if (l->asked)
                 l->lost = true;
         else
-                end_lost(l, reason);
+                life_end_lost(l, reason);
 }
 
 bool life_stores(const struct sandbox *s) {
