@@ -243,9 +243,18 @@ static void on_patience(void *arg) {
         waiter_end(w, r, &err);
 }
 
+/* Of a row that says that it has a VM, and of which nobody has told yet: a gateway may run, with what an earlier cspaced gave it. */
+static bool untold(const struct sandbox *s) {
+        const unsigned has_vm = SANDBOX_BIT(SANDBOX_RUNNING) | SANDBOX_BIT(SANDBOX_PAUSED) | SANDBOX_BIT(SANDBOX_PAUSING) |
+                                SANDBOX_BIT(SANDBOX_RESUMING) | SANDBOX_BIT(SANDBOX_SUSPENDING) | SANDBOX_BIT(SANDBOX_STOPPING);
+        return s->egress->state == EGRESS_OFF && !s->life && (has_vm & SANDBOX_BIT(s->state));
+}
+
 static void on_stored(void *arg, int err, const struct error *why) {
         struct egress_waiter *w = arg;
         struct egress *e = w->egress;
+        if (err >= 0 && !e->app->stopping && untold(e->s))
+                egress_find(e);
         if (err < 0 || e->app->stopping || e->state == EGRESS_OFF || !e->there) {
                 if (err >= 0 && e->state != EGRESS_OFF)
                         bindings_want_tokens(e->app, e->bindings); /* there when the first request comes */

@@ -34,6 +34,7 @@ struct egress {
         enum egress_state state;
         char reason[ERROR_MSG_MAX]; /* of REFUSED and AWAY */
         bool there;           /* a gateway runs, or is on its way */
+        bool early;           /* found before egress_start() */
         struct ipc_conn *conn;
         uint64_t serial;      /* of conn */
         uint64_t sent;        /* generation that is out, or was acknowledged */
@@ -44,6 +45,8 @@ struct egress {
         struct egress_waiter *waiters;
 };
 
+/* Looks for a gateway of one that was not started yet. */
+void egress_find(struct egress *e);
 /* The policy is another one: the gateway gets it as soon as it can. */
 void egress_push(struct egress *e);
 void egress_waiters_done(struct egress *e, uint64_t up_to, int err, const struct error *why);

@@ -441,20 +441,30 @@ static void expect(struct egress *e) {
         say(e, EGRESS_CONNECTING, "");
 }
 
-/* One may be there already: a guest can be quicker than its create, and this cspaced newer than the gateway. Its socket says so. */
-void egress_start(struct app *app, struct sandbox *s) {
-        struct egress *e = s->egress;
+/* Its socket says whether one is there. */
+static bool find(struct egress *e) {
         struct error err = ERROR_INIT;
-        if (!e || e->state != EGRESS_OFF || app->stopping)
-                return;
-        bindings_want_tokens(app, e->bindings); /* a server may take its time: not only when the first request waits for it */
         int r = connect_now(e, &err);
-        if (r == -ENOENT || r == -ECONNREFUSED) {
-                say(e, EGRESS_IDLE, "");
-                return;
-        }
+        if (r == -ENOENT || r == -ECONNREFUSED)
+                return false;
         expect(e);
         connected(e, r, &err);
+        return true;
+}
+
+void egress_find(struct egress *e) {
+        e->early = find(e);
+}
+
+/* One may be there already: a guest can be quicker than its create, and this cspaced newer than the gateway. */
+void egress_start(struct app *app, struct sandbox *s) {
+        struct egress *e = s->egress;
+        if (!e || (e->state != EGRESS_OFF && !e->early) || app->stopping)
+                return;
+        bindings_want_tokens(app, e->bindings); /* a server may take its time: not only when the first request waits for it */
+        if (!e->early && !find(e))
+                say(e, EGRESS_IDLE, "");
+        e->early = false;
 }
 
 void egress_stop(struct sandbox *s) {
@@ -462,7 +472,7 @@ void egress_stop(struct sandbox *s) {
         if (!e || e->state == EGRESS_OFF)
                 return;
         say(e, EGRESS_OFF, "");
-        e->there = false;
+        e->there = e->early = false;
         timer_cancel(e->retry);
         e->retry = NULL;
         disconnect(e);

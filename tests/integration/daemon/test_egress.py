@@ -404,6 +404,24 @@ def test_change_right_after_a_restart(quiet):
     assert gateway(quiet, s['id'])['configs'][-1]['policy'] == OTHER
 
 
+def test_change_before_anything_is_known(quiet):
+    """A new cspaced that has not yet heard from cspace-rootd what there is finds the gateways by itself: what is taken back is taken
+    back there when the answer comes."""
+    s, other = quiet.create(policy=ALLOW), quiet.create(policy=ALLOW)
+    quiet.steer(first_packet=s['id'])
+    active(quiet, s['id'], 1)
+    quiet.kill()
+    quiet.hold('LIST')
+    quiet.start()
+    quiet.held('LIST')
+    assert put(quiet, s['id'], OTHER).status == 200
+    assert gateway(quiet, s['id'])['configs'][-1]['policy'] == OTHER
+    assert put(quiet, other['id'], OTHER).status == 200  # it has none
+    quiet.release()
+    active(quiet, s['id'], 2)
+    assert idle(quiet, other['id'], 2)
+
+
 def test_suspended_and_restored(quiet):
     """Another placement has no gateway until its own first packet."""
     s = quiet.create(policy=ALLOW)
