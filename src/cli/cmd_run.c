@@ -16,6 +16,7 @@
 #include "base/fd.h"
 #include "cli.h"
 #include "command.h"
+#include "denials.h"
 #include "exec.h"
 #include "lease.h"
 #include "mem.h"
@@ -97,6 +98,9 @@ static int run_in_sandbox(struct run *r, int argc, char **argv) {
         r->exited_us = clock_mono_us();
         if (result.end == ATTACH_FAILED && api_error_is(&result.err, "command_not_found") && !sandbox_opts.template)
                 hint_template(r->c, argv[0]);
+        r->phase = PHASE_CREATE; /* also this is given up at once */
+        if (result.end == ATTACH_EXITED && rc != CLI_OK && !r->signum)
+                denials_tell(r->c, r->sandbox.id);
         return rc;
 }
 

@@ -123,6 +123,19 @@ def test_audit(cli, server, sandbox):
     assert server.audit_query == {'follow': '1'}
 
 
+def test_a_run_that_fails_names_what_was_refused(cli, server):
+    def note(**more):
+        server.audit = [record(n, verdict='deny', **more) for n in range(2)]
+        return cli('run', '--', 'sh', '-c', 'exit 3')
+    r = note(reason='no_rule')
+    assert r.returncode == 3 and b'the sandbox was refused api.example.com: `cspace audit --verdict deny ' in r.stderr, r
+    assert server.audit_query['verdict'] == 'deny'
+    assert b'refused' not in note(kind='packets', host='').stderr
+    server.audit = [record(n, verdict='deny', host=f'{"abcda"[n]}.example') for n in range(5)]
+    assert b'refused a.example, b.example, c.example and others: ' in cli('run', '--', 'sh', '-c', 'exit 3').stderr
+    assert cli('run', '--', 'true').stderr == b''
+
+
 def test_audit_options(cli, server, sandbox):
     cli('audit', '--host', '*.a b', '--verdict', 'deny', '--since', '10m', '--until', '2026-01-02T03:04:05Z', '--kind', 'dns', '--rule',
         'r', '--reason', 'path', sandbox)
