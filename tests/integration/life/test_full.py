@@ -188,3 +188,18 @@ def test_room_can_be_made(full):
     h.kill_cspaced()
     h.start_cspaced()
     assert h.get('/v1/sandboxes').json['sandboxes'] == []
+
+
+def test_what_a_guest_deletes_is_room_for_others(full):
+    h = full
+    a = h.create()
+
+    def room():
+        os.sync()
+        s = os.statvfs(h.data)
+        return s.f_bavail * s.f_frsize / MB
+    before = room()
+    h.sh(a, 'head -c 60000000 /dev/urandom >/root/big; sync')
+    assert before - room() > 50
+    h.sh(a, 'rm /root/big; sync')
+    until(lambda: room() > before - 10, what='the room')
