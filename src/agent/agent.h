@@ -21,6 +21,7 @@ struct agent {
         struct http_server *control; /* authority "control" */
         struct guest *guest;         /* NULL: no guest stream */
         struct timer *fs_timer; /* while the root filesystem is frozen: when it goes on by itself */
+        struct trim *trim;      /* NULL: the machine is not the agent's */
         bool pid1;
         bool stopping;
         bool trust_listen;           /* connections to the TCP listener count as the guest stream's */

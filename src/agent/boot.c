@@ -142,8 +142,8 @@ static int switch_root(struct error *err) {
         if (r < 0)
                 return r;
         (void) mkdir(NEW_ROOT, 0755);
-        /* Reading a file in a clone must not make it write to its disk; what is deleted goes back to the host. */
-        if (mount(disk, NEW_ROOT, "ext4", MS_NOATIME, "discard") < 0)
+        /* Reading a file in a clone must not make it write to its disk. */
+        if (mount(disk, NEW_ROOT, "ext4", MS_NOATIME, NULL) < 0)
                 return error_errno(err, errno, "cannot mount the root disk %s", disk);
         static const char *const moved[] = { "/dev", "/proc", "/sys" };
         for (size_t i = 0; i < ARRAY_SIZE(moved); i++) {

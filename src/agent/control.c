@@ -27,6 +27,7 @@
 #include "rpc_watch.h"
 #include "session.h"
 #include "timer.h"
+#include "trim.h"
 
 #define QUIESCE_KILL_MS 10000
 #define STOP_TERM_DEFAULT_MS 5000
@@ -104,6 +105,8 @@ static void quiesced(void *arg, int err) {
         identity_forget(&a->identity);
         a->stopping = false;
         sync();
+        if (a->trim)
+                trim_note(a->trim);
         /* The heap stays as it is: what is in a template costs its clones nothing, and taking pages
          * back from the kernel would cost each of them its first moments. */
         if (x) {

@@ -28,6 +28,7 @@
 #include "procs.h"
 #include "rpc_watch.h"
 #include "session.h"
+#include "trim.h"
 #include "watch.h"
 
 #define API_CONNECTIONS_MAX 2048
@@ -170,6 +171,11 @@ static int set_up(struct agent *a, const struct options *o, struct error *err) {
         a->gate = gate_new(a);
         if (!a->sessions || !a->watchers || !a->polled || !a->gate)
                 return error_set(err, -ENOMEM, "out of memory");
+        if (a->pid1) {
+                if (trim_new(a, &a->trim) < 0)
+                        return error_set(err, -ENOMEM, "out of memory");
+                procs_on_reaped(a->procs, trim_later, a->trim);
+        }
         a->trust_listen = o->trust_listen;
         a->identity.ready = !a->pid1 && !o->wait_init;
         if (o->token && !(a->identity.token = strdup(o->token)))
@@ -213,6 +219,7 @@ static void tear_down(struct agent *a, struct listeners *l) {
         watchers_free(a->watchers);
         gate_free(a->gate);
         procs_free(a->procs);
+        trim_free(a->trim);
         for (size_t i = 0; i < ARRAY_SIZE(l->signals); i++)
                 if (l->signals[i].loop)
                         uv_close((uv_handle_t *) &l->signals[i], NULL);

@@ -22,6 +22,8 @@ struct procs {
         struct timer *sweep;
         bool sweeping;
         uv_signal_t *sigchld;
+        void (*reaped)(void *arg);
+        void *reaped_arg;
 
         /* procs_stop_all() under way */
         void (*stop_done)(void *arg, int err);

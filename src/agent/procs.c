@@ -268,7 +268,14 @@ static void reap(struct procs *t) {
                 struct proc *p = running_pid(t, pid);
                 if (p)
                         proc_reaped(p, wstatus);
+                if (t->reaped)
+                        t->reaped(t->reaped_arg);
         }
+}
+
+void procs_on_reaped(struct procs *t, void (*cb)(void *arg), void *arg) {
+        t->reaped = cb;
+        t->reaped_arg = arg;
 }
 
 static void on_sigchld(uv_signal_t *sig, int signum) {

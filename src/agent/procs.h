@@ -21,6 +21,8 @@ struct procs;
 int procs_new(uv_loop_t *loop, const struct identity *id, struct cgroups *cgroups, struct procs **ret,
               struct error *err);
 void procs_free(struct procs *t);
+/* cb(arg) whenever processes have ended, those that commands left behind too. */
+void procs_on_reaped(struct procs *t, void (*cb)(void *arg), void *arg);
 
 /* Takes the contents of spec, also on failure. -EAGAIN: PROCS_MAX reached. */
 int procs_create(struct procs *t, struct proc_spec *spec, struct proc **ret, struct error *err);
