@@ -86,6 +86,15 @@ class Daemon:
         except OSError:
             return False
 
+    def resident(self):
+        """MiB."""
+        with open(f'/proc/{self.proc.pid}/status') as f:
+            return int(next(line for line in f if line.startswith('VmRSS')).split()[1]) // 1024
+
+    def most(self, mb):
+        """What it may hold more: with a sanitizer, which keeps freed memory back, there is only a coarse answer."""
+        return 400 if 'asan' in os.environ.get('CSPACE_BUILD', '') else mb
+
     def kill(self):
         self.proc.kill()
         self.proc.wait()

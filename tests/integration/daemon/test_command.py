@@ -170,24 +170,13 @@ def test_a_guest_that_hangs(box):
     assert d.sandbox(d.box)['responding'] is True
 
 
-def sanitized(d):
-    """Freed memory is kept back there."""
-    with open(f'/proc/{d.proc.pid}/maps') as f:
-        return 'asan' in f.read() or 'asan' in os.environ.get('CSPACE_BUILD', '')
-
-
-def rss(d):
-    with open(f'/proc/{d.proc.pid}/status') as f:
-        return int(next(line for line in f if line.startswith('VmRSS')).split()[1]) // 1024
-
-
 def test_backpressure(box):
     """A client that does not read costs no memory; when it reads, all is there."""
     d = box
-    before, most = rss(d), 24 if not sanitized(d) else 400
+    before, most = d.resident(), d.most(24)
     a = d.attach(d.box, command(d, 'flood', args=['2000'])['process_id'])
     time.sleep(0.5)
-    assert rss(d) - before < most
+    assert d.resident() - before < most
     total = sum(len(data) - 8 for k, data in a.frames() if k == STDOUT)
     assert total == 2000 * 65536 + 4
     b = d.attach(d.box, command(d, 'stuck')['process_id'])
@@ -195,7 +184,7 @@ def test_backpressure(box):
     with pytest.raises(socket.timeout):
         while True:
             b.send(0x01, bytes(100000))
-    assert rss(d) - before < most
+    assert d.resident() - before < most
     b.close()
 
 
@@ -256,9 +245,9 @@ def test_websocket_misuse(box):
 
 def test_websocket_backpressure(box):
     w = WebSocket(box, box.box, command(box, 'flood', args=['1000'])['process_id'])
-    before = rss(box)
+    before = box.resident()
     time.sleep(0.5)
-    assert rss(box) - before < 24
+    assert box.resident() - before < 24
     assert sum(len(data) - 8 for k, data in w.frames() if k == STDOUT) == 1000 * 65536 + 4
 
 
