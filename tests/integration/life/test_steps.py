@@ -22,7 +22,7 @@ from operations import OPERATIONS, check, clear, settled
 
 # Looks at one in so many of what there is to look at, beginning elsewhere for each operation; 1: at all, which takes two hours. Prime to the
 # number of victims, or an operation would always see the same one.
-EVERY = int(os.environ.get('CSPACE_STEPS_EVERY', '37'))
+EVERY = int(os.environ.get('CSPACE_STEPS_EVERY', '61'))
 ONLY = os.environ.get('CSPACE_STEPS_ONLY', '')  # of them, those in whose description this is
 VICTIMS = ('cspaced', 'rootd', 'warden', 'vm')
 COPIED = ('other-warden', 'other-vm')  # of what the operation made
