@@ -7,7 +7,6 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -53,6 +52,8 @@ static void look(uint64_t *ret_written, uint64_t *ret_free) {
 }
 
 void trim_note(struct trim *t) {
+        timer_stop(t->timer);
+        t->pending = false;
         look(&t->written, &t->least_free);
 }
 

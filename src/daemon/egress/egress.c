@@ -245,7 +245,7 @@ static void on_patience(void *arg) {
 
 /* Of a row that says that it has a VM, and of which nobody has told yet: a gateway may run, with what an earlier cspaced gave it. */
 static bool untold(const struct sandbox *s) {
-        const unsigned has_vm = SANDBOX_BIT(SANDBOX_RUNNING) | SANDBOX_BIT(SANDBOX_PAUSED) | SANDBOX_BIT(SANDBOX_PAUSING) |
+        const unsigned has_vm = SANDBOX_HAS_VM | SANDBOX_BIT(SANDBOX_PAUSING) |
                                 SANDBOX_BIT(SANDBOX_RESUMING) | SANDBOX_BIT(SANDBOX_SUSPENDING) | SANDBOX_BIT(SANDBOX_STOPPING);
         return s->egress->state == EGRESS_OFF && !s->life && (has_vm & SANDBOX_BIT(s->state));
 }

@@ -8,9 +8,6 @@
 #include "peers/patience.h"
 #include "sandbox_flow.h"
 
-#define HAS_VM (SANDBOX_BIT(SANDBOX_RUNNING) | SANDBOX_BIT(SANDBOX_PAUSED))
-#define AT_REST (SANDBOX_BIT(SANDBOX_SUSPENDED) | SANDBOX_BIT(SANDBOX_STOPPED) | SANDBOX_BIT(SANDBOX_FAILED))
-
 struct life_verb {
         const char *name;
         enum op_kind kind;

@@ -79,6 +79,8 @@ enum sandbox_state {
         SANDBOX_STATE_MAX_,
 };
 #define SANDBOX_BIT(state) (1u << (state))
+#define SANDBOX_HAS_VM (SANDBOX_BIT(SANDBOX_RUNNING) | SANDBOX_BIT(SANDBOX_PAUSED)) /* and is not on the way anywhere */
+#define SANDBOX_AT_REST (SANDBOX_BIT(SANDBOX_SUSPENDED) | SANDBOX_BIT(SANDBOX_STOPPED) | SANDBOX_BIT(SANDBOX_FAILED))
 /* Those that use the host's memory. */
 #define SANDBOX_ALIVE                                                                                             \
         (SANDBOX_BIT(SANDBOX_CREATING) | SANDBOX_BIT(SANDBOX_RUNNING) | SANDBOX_BIT(SANDBOX_PAUSING) |             \

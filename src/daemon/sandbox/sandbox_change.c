@@ -25,18 +25,18 @@
 const struct life_verb life_verbs[SANDBOX_VERB_MAX_] = {
         [SANDBOX_PAUSE] = { "pause", OP_PAUSE, SANDBOX_BIT(SANDBOX_RUNNING), SANDBOX_PAUSING, SANDBOX_PAUSED },
         [SANDBOX_RESUME] = { "resume", OP_RESUME, SANDBOX_BIT(SANDBOX_PAUSED), SANDBOX_RESUMING, SANDBOX_RUNNING },
-        [SANDBOX_SUSPEND] = { "suspend", OP_SUSPEND, SANDBOX_BIT(SANDBOX_RUNNING) | SANDBOX_BIT(SANDBOX_PAUSED),
+        [SANDBOX_SUSPEND] = { "suspend", OP_SUSPEND, SANDBOX_HAS_VM,
                               SANDBOX_SUSPENDING, SANDBOX_SUSPENDED },
         [SANDBOX_RESTORE] = { "restore", OP_RESTORE, SANDBOX_BIT(SANDBOX_SUSPENDED), SANDBOX_RESTORING,
                               SANDBOX_RUNNING },
         [SANDBOX_STOP] = { "stop", OP_STOP,
-                           SANDBOX_BIT(SANDBOX_RUNNING) | SANDBOX_BIT(SANDBOX_PAUSED) | SANDBOX_BIT(SANDBOX_SUSPENDED),
+                           SANDBOX_HAS_VM | SANDBOX_BIT(SANDBOX_SUSPENDED),
                            SANDBOX_STOPPING, SANDBOX_STOPPED },
         [SANDBOX_START] = { "start", OP_START, SANDBOX_BIT(SANDBOX_STOPPED) | SANDBOX_BIT(SANDBOX_FAILED),
                             SANDBOX_STARTING, SANDBOX_RUNNING },
-        [SANDBOX_CHECKPOINT] = { "be checkpointed", OP_CHECKPOINT, HAS_VM | AT_REST, SANDBOX_STATE_MAX_, SANDBOX_STATE_MAX_ },
-        [SANDBOX_FORK] = { "be forked", OP_FORK, HAS_VM, SANDBOX_STATE_MAX_, SANDBOX_STATE_MAX_ },
-        [SANDBOX_ROLLBACK] = { "roll back", OP_ROLLBACK, HAS_VM | AT_REST, SANDBOX_ROLLING_BACK, SANDBOX_RUNNING },
+        [SANDBOX_CHECKPOINT] = { "be checkpointed", OP_CHECKPOINT, SANDBOX_HAS_VM | SANDBOX_AT_REST, SANDBOX_STATE_MAX_, SANDBOX_STATE_MAX_ },
+        [SANDBOX_FORK] = { "be forked", OP_FORK, SANDBOX_HAS_VM, SANDBOX_STATE_MAX_, SANDBOX_STATE_MAX_ },
+        [SANDBOX_ROLLBACK] = { "roll back", OP_ROLLBACK, SANDBOX_HAS_VM | SANDBOX_AT_REST, SANDBOX_ROLLING_BACK, SANDBOX_RUNNING },
 };
 
 struct begin {
@@ -135,7 +135,7 @@ static int judge(struct app *app, const struct sandbox *s, const struct life_ver
                 return error_set(err, -EBUSY, "sandbox \"%s\" is %s already", s->id, sandbox_state_name(s->state));
         if (s->life || s->create || s->del || !(v->from & SANDBOX_BIT(s->state)))
                 return error_set(err, -EBUSY, "sandbox \"%s\" is %s: it cannot %s now", s->id, sandbox_state_name(s->state), name);
-        bool at_rest = SANDBOX_BIT(s->state) & AT_REST;
+        bool at_rest = SANDBOX_BIT(s->state) & SANDBOX_AT_REST;
         if (s->state == SANDBOX_FAILED && s->started_ms && !s->image[0] && !rootd_connected(app->rootd))
                 return error_set(err, -ENOTCONN, "cspace-rootd is not reachable, and the disk of sandbox \"%s\" is stored when it is: it"
                                  " can %s then", s->id, name);
@@ -169,7 +169,7 @@ static int new_checkpoint(struct sandbox *s, const struct sandbox_change_params 
                 return error_set(err, -EAGAIN, "the sandbox has %u checkpoints: remove some first", n);
         if (p->name && checkpoint_find(s, p->name))
                 return error_set(err, -EEXIST, "the sandbox has a checkpoint \"%s\"", p->name);
-        if (p->full && !(SANDBOX_BIT(s->state) & HAS_VM) && s->state != SANDBOX_SUSPENDED)
+        if (p->full && !(SANDBOX_BIT(s->state) & SANDBOX_HAS_VM) && s->state != SANDBOX_SUSPENDED)
                 return error_set(err, -EBUSY, "the sandbox is %s: it has no memory to keep", sandbox_state_name(s->state));
         struct checkpoint *c = calloc(1, sizeof *c);
         if (!c)
@@ -266,7 +266,7 @@ int sandbox_change(struct app *app, struct sandbox *s, enum sandbox_verb verb, c
 }
 
 int life_fork_check(struct app *app, const struct sandbox *s, bool checkpoint, struct error *err) {
-        static const struct life_verb v = { "be forked", OP_FORK, AT_REST | SANDBOX_BIT(SANDBOX_SNAPSHOT),
+        static const struct life_verb v = { "be forked", OP_FORK, SANDBOX_AT_REST | SANDBOX_BIT(SANDBOX_SNAPSHOT),
                                        SANDBOX_STATE_MAX_, SANDBOX_STATE_MAX_ };
         if (!checkpoint)
                 return life_check(app, s, &v, v.name, err);

@@ -174,7 +174,7 @@ static void end(struct life *l, enum sandbox_state state, bool good) {
                 sandbox_log(app, s, "warn", "change_failed", "%s", l->why);
         struct warden *w = STEAL(l->warden);
         s->life = NULL;
-        if (SANDBOX_BIT(s->state) & (SANDBOX_BIT(SANDBOX_RUNNING) | SANDBOX_BIT(SANDBOX_PAUSED)))
+        if (SANDBOX_BIT(s->state) & SANDBOX_HAS_VM)
                 sandbox_watch(app, s, w);
         else
                 warden_free(w);
@@ -879,7 +879,7 @@ void life_first_step(struct life *l) {
 /* ---- entry ----------------------------------------------------------------------------------------- */
 
 int life_image(struct app *app, struct sandbox *s, const char *image, life_image_cb cb, void *arg, struct error *err) {
-        static const struct life_verb v = { "be published", OP_PUBLISH, HAS_VM, SANDBOX_STATE_MAX_, SANDBOX_STATE_MAX_ };
+        static const struct life_verb v = { "be published", OP_PUBLISH, SANDBOX_HAS_VM, SANDBOX_STATE_MAX_, SANDBOX_STATE_MAX_ };
         int r = life_check(app, s, &v, v.name, err);
         if (r < 0)
                 return r;

@@ -167,6 +167,8 @@ static void step_variant(void *arg) {
         struct error e = ERROR_INIT;
         bd->again = NULL;
         bd->stage = VARIANT;
+        if (rootd_connected(bd->app->rootd))
+                patience_answered(&bd->rootd);
         if (bd->publish && bd->publish->full) {
                 step_tag(bd);
                 return;

@@ -42,9 +42,6 @@
 #define SUSPEND_TIMEOUT_MS 900000
 #define WAKE_TRIES 3
 
-#define HAS_VM (SANDBOX_BIT(SANDBOX_RUNNING) | SANDBOX_BIT(SANDBOX_PAUSED))
-#define AT_REST (SANDBOX_BIT(SANDBOX_SUSPENDED) | SANDBOX_BIT(SANDBOX_STOPPED) | SANDBOX_BIT(SANDBOX_FAILED))
-
 static void ask(void *arg);
 
 /* ---- the image ------------------------------------------------------------------------------- */
@@ -278,9 +275,9 @@ static int check(struct sandbox *s, const struct sandbox_publish_params *p, stru
                 return error_set(err, -EINVAL, "a checkpoint is published without its memory");
         if (p->checkpoint)
                 return s->del ? error_set(err, -EBUSY, "the sandbox is being deleted") : 0;
-        if (s->life || s->create || s->del || s->fork || !((HAS_VM | AT_REST) & SANDBOX_BIT(s->state)))
+        if (s->life || s->create || s->del || s->fork || !((SANDBOX_HAS_VM | SANDBOX_AT_REST) & SANDBOX_BIT(s->state)))
                 return error_set(err, -EBUSY, "the sandbox is %s, and something is under way with it: it cannot be published now", state);
-        if ((AT_REST & SANDBOX_BIT(s->state)) && !s->image[0])
+        if ((SANDBOX_AT_REST & SANDBOX_BIT(s->state)) && !s->image[0])
                 return error_set(err, -EBUSY, "the sandbox is %s, and its disk is not stored yet", state);
         if (p->full && (s->state == SANDBOX_STOPPED || s->state == SANDBOX_FAILED))
                 return error_set(err, -EBUSY, "the sandbox is %s: it has no memory to publish", state);

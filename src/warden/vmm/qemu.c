@@ -556,6 +556,7 @@ static const char state_head[] = "QEVM\0\0\0\3"
 #define STATE_HEAD (sizeof(state_head) - 1)
 #define STATE_HEAD_OF_QEMU 8
 #define SAVE_FDSET 9000
+#define ROOM_TRIED (256 * 1024) /* bytes; a few may still find a place where no block does */
 
 struct save {
         struct qemu *q;
@@ -572,8 +573,10 @@ static int write_state_head(int fd, struct error *err) {
 
 /* QEMU tells every failed writing as the same error; whether there is no room is tried. What is written is thrown away with the rest. */
 static int why_unwritten(int fd, int err) {
-        static const uint8_t nothing[256 * 1024];
-        int r = lseek(fd, 0, SEEK_END) < 0 ? 0 : fd_write_all(fd, nothing, sizeof(nothing), NULL);
+        static const uint8_t nothing[4096];
+        int r = lseek(fd, 0, SEEK_END) < 0 ? -errno : 0;
+        for (size_t n = 0; r == 0 && n < ROOM_TRIED; n += sizeof(nothing))
+                r = fd_write_all(fd, nothing, sizeof(nothing), NULL);
         return r == -ENOSPC || r == -EDQUOT ? r : err;
 }
 
